@@ -1,0 +1,1 @@
+"""Strategies that search a space through a bench."""

@@ -1,0 +1,1 @@
+"""Checking a candidate's outputs against the workload's reference."""

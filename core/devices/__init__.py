@@ -1,0 +1,1 @@
+"""Devices that candidates are evaluated on."""

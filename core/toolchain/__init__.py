@@ -1,0 +1,1 @@
+"""Compiling candidates to cubins, without a GPU."""

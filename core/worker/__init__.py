@@ -1,0 +1,1 @@
+"""The killable process that holds a CUDA context."""

@@ -1,0 +1,1 @@
+"""Bundled workloads, one folder each, and the loader for users' own."""

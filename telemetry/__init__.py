@@ -1,0 +1,1 @@
+"""What the hardware and its tools can tell: NVML, occupancy."""

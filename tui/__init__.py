@@ -1,0 +1,1 @@
+"""The dashboard: a view of a run's state."""
