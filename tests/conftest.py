@@ -1,0 +1,31 @@
+"""What every test shares: an own home, no colours, and GPU tests skipped where there is no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An own `WARPDECK_HOME`, cache and lock folder, so that no test touches the user's."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("WARPDECK_HOME", str(home))
+    monkeypatch.setenv("WARPDECK_LOCK_DIR", str(home))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "110")
+    return home
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `gpu` where NVML sees no device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    from warpdeck.telemetry import nvml
+
+    if nvml.device_count() == 0:
+        skip = pytest.mark.skip(reason="needs a CUDA GPU")
+        for item in marked:
+            item.add_marker(skip)
