@@ -1,0 +1,102 @@
+"""What a device offers to the bench: the seam between live GPUs, recordings and, later, remote servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol as Interface
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import CacheMode, Candidate, Case, DeviceInfo, Evaluation, Measurement, Protocol, Status
+from ..workload import Workload
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Interleaved samples of two candidates on one case, in one context.
+
+    `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; the order within a block is A B B A.
+    """
+
+    case: str
+    cache: CacheMode
+    clock: str
+    a_ms: NDArray[np.float64]
+    b_ms: NDArray[np.float64]
+    throttle: tuple[str, ...] = ()
+
+
+class Backend(Interface):
+    """One workload prepared on one device. Every method may raise a WarpdeckError for the *device's* failures;
+    a candidate's failures are statuses, never exceptions."""
+
+    info: DeviceInfo
+
+    def evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol) -> Evaluation:
+        """Compile, check and time one candidate on every case."""
+        ...
+
+    def evaluate_many(
+        self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
+    ) -> Iterator[Evaluation]:
+        """As `evaluate`, in order; a live device compiles ahead while it measures."""
+        ...
+
+    def quick(
+        self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """The environment's protocol: one warm-up and `samples` launches. Milliseconds; empty if it failed."""
+        ...
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        """Interleaved (ABBA) samples of two candidates that both evaluated `ok`."""
+        ...
+
+    def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
+        """The vendor library's time on the same clock; None where there is no vendor or no library."""
+        ...
+
+    def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
+        """The physical floor of a case; None where the device's peaks are unknown."""
+        ...
+
+    def close(self) -> None:
+        """Release the device."""
+        ...
+
+
+class Device(Interface):
+    """Where candidates are evaluated."""
+
+    info: DeviceInfo
+
+    def prepare(
+        self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False
+    ) -> Backend:
+        """Make ready for one workload: inputs, references, compilers; or the recordings of these cases."""
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
+        ...
+
+
+def floor_ms(workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode) -> float | None:
+    """Physical floor of a case: the largest of the memory, arithmetic and launch floors that are known.
+
+    Cold: compulsory bytes / peak DRAM bandwidth; hot: bytes / measured L2 bandwidth. Arithmetic:
+    flops / peak FP32 rate. Launch: an empty kernel on the same clock.
+    """
+    terms: list[float] = []
+    size = workload.min_bytes(case)
+    gbs = info.dram_gbs if cache is CacheMode.COLD else info.l2_gbs
+    if size and gbs:
+        terms.append(size / (gbs * 1e6))
+    flops = workload.flops(case)
+    if flops and info.fp32_tflops:
+        terms.append(flops / (info.fp32_tflops * 1e9))
+    if info.launch_floor_ms:
+        terms.append(info.launch_floor_ms)
+    return max(terms, default=None)

@@ -1,0 +1,248 @@
+"""A device that answers from stored samples: read-only, seeded, and labelled wherever its numbers appear.
+
+An evaluation draws rounds with replacement (a bootstrap by round) and keeps each round's samples together, so that
+it is as noisy as measuring again would have been. The environment's quick protocol draws one round and five of its
+samples, as five launches in a row would have come from one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import recording as recordings
+from ..errors import UsageError
+from ..model import (
+    CacheMode,
+    Candidate,
+    Case,
+    CheckResult,
+    DeviceInfo,
+    Evaluation,
+    Measurement,
+    Protocol,
+    Role,
+    Status,
+)
+from ..recording import Entry, Recording, Series, config_key
+from ..stats import median_ci
+from ..workload import Workload
+from .base import Paired, floor_ms
+
+_EMPTY = np.empty(0)
+
+
+class RecordedDevice:
+    """Recordings of one name (or one file), possibly of several workloads and cases; read when they are needed."""
+
+    def __init__(self, spec: str, files: Sequence[Path]) -> None:
+        if not files:
+            raise UsageError(f"{spec}: no recording found")
+        self._files = files
+        self._spec = spec
+        self._loaded: dict[Path, Recording] = {}
+
+    @cached_property
+    def info(self) -> DeviceInfo:
+        """The device that was recorded, as its first file describes it."""
+        return _with_spec(self._load(self._files[0]).reading, self._spec)
+
+    def _load(self, path: Path) -> Recording:
+        if path not in self._loaded:
+            self._loaded[path] = recordings.load(path)
+        return self._loaded[path]
+
+    def recordings(self, workload: str | None = None, space: str | None = None) -> list[Recording]:
+        """The recordings behind this device, in case order; named files are filtered before they are read."""
+        parts = [p for p in (workload, space) if p]
+        files = [
+            f for f in self._files if len(self._files) == 1 or all(f"-{p}-" in f"-{f.name}" for p in parts)
+        ]
+        found = [self._load(f) for f in files]
+        found = [r for r in found if workload in (None, r.workload) and space in (None, r.space)]
+        return sorted(found, key=lambda r: (r.workload, r.space, len(r.case), r.case))
+
+    def prepare(
+        self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False
+    ) -> RecordedBackend:
+        """Pick the recording of every case. UsageError names what is recorded if one is missing."""
+        mine = self.recordings(workload.name, space)
+        chosen: dict[str, Recording] = {}
+        for case in cases:
+            match = [r for r in mine if dict(r.params) == dict(case.params)]
+            if not match:
+                raise UsageError(
+                    f"{self._spec}: {workload.name}, space '{space}', size {case.name} is not recorded;"
+                    f" recorded: {self._available(workload.name)}"
+                )
+            chosen[case.name] = match[0]
+        info = _with_spec(next(iter(chosen.values())).reading, self._spec) if chosen else self.info
+        return RecordedBackend(workload, chosen, info, seed)
+
+    def _available(self, workload: str) -> str:
+        mine = self.recordings(workload)
+        if not mine:
+            others = sorted({r.workload for r in self.recordings()})
+            return f"nothing of '{workload}', only {', '.join(others)}"
+        spaces: dict[str, list[str]] = {}
+        for recording in mine:
+            spaces.setdefault(recording.space, []).append(recording.case)
+        return "; ".join(f"{space}: {', '.join(cases)}" for space, cases in spaces.items())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class RecordedBackend:
+    """One workload's cases, answered from their recordings."""
+
+    def __init__(
+        self, workload: Workload, chosen: Mapping[str, Recording], info: DeviceInfo, seed: int
+    ) -> None:
+        self._workload = workload
+        self._chosen = chosen
+        self.info = info
+        self._seed = seed
+        self._visits: dict[str, int] = {}
+        self._quick_rng = np.random.default_rng(np.random.SeedSequence([seed, 0x51]))
+
+    @property
+    def stale(self) -> list[str]:
+        """Cases whose recording was made from another version of the kernel's source."""
+        sources = {v.source_hash for v in self._workload.variants.values()}
+        return [c for c, r in self._chosen.items() if r.source_hash not in sources]
+
+    @property
+    def nvml(self) -> Mapping[str, object]:
+        """The NVML sample stored beside the measurements ({} if none)."""
+        return next(iter(self._chosen.values())).nvml
+
+    def entry(self, candidate: Candidate, case: Case) -> Entry | None:
+        """The stored entry of a candidate; the baseline of another variant is found too."""
+        rec = self._chosen[case.name]
+        if candidate.variant == rec.variant:
+            return rec.entries.get(config_key(candidate.config))
+        if candidate.variant == rec.baseline_variant and dict(candidate.config) == dict(rec.baseline.config):
+            return rec.baseline
+        return None
+
+    def _rng(self, candidate: Candidate, purpose: int) -> np.random.Generator:
+        """A generator that depends on seed, candidate and visit, not on the order of evaluations."""
+        visit = self._visits[candidate.id] = self._visits.get(candidate.id, 0) + 1
+        return np.random.default_rng([self._seed, int(candidate.id, 16), visit, purpose])
+
+    def evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol) -> Evaluation:
+        """Look the candidate up and draw its samples."""
+        rng = self._rng(candidate, 1)
+        measurements: list[Measurement] = []
+        checks: list[CheckResult] = []
+        launches = {}
+        first: Entry | None = None
+        for case in cases:
+            entry = self.entry(candidate, case)
+            if entry is None:
+                return Evaluation(
+                    candidate,
+                    Status.UNSUPPORTED,
+                    f"not recorded for case {case.name}: a recording answers only for the space it measured",
+                )
+            first = first or entry
+            if entry.status is not Status.OK:
+                return Evaluation(
+                    candidate, entry.status, entry.message, resources=entry.resources, compile_s=entry.compile_s
+                )
+            series = entry.series.get(protocol.cache)
+            if series is None:
+                return Evaluation(candidate, Status.UNSUPPORTED, f"no {protocol.cache} samples are recorded")
+            launches[case.name] = self._workload.launches(candidate, case)
+            measurements.append(self._draw(case, protocol.cache, series, rng))
+            checks.append(CheckResult(case.name, Role.PERFORMANCE, Status.OK, "checked when recorded"))
+        assert first is not None
+        return Evaluation(
+            candidate,
+            Status.OK,
+            "few samples: over 5x the best when recorded" if first.early_stop else "",
+            tuple(measurements),
+            launches,
+            first.resources,
+            tuple(checks),
+            compile_s=first.compile_s,
+        )
+
+    def _draw(self, case: Case, cache: CacheMode, series: Series, rng: np.random.Generator) -> Measurement:
+        rounds = series.by_round
+        picks = rng.integers(len(rounds), size=len(rounds))
+        samples = np.concatenate([rounds[i] for i in picks])
+        index = np.repeat(np.arange(len(picks)), [len(rounds[i]) for i in picks]).astype(np.int32)
+        return Measurement(case.name, cache, self._clock(case), samples, index, ci95_ms=median_ci(samples))
+
+    def evaluate_many(
+        self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
+    ) -> Iterator[Evaluation]:
+        """As `evaluate`, in order."""
+        for candidate in candidates:
+            yield self.evaluate(candidate, cases, protocol)
+
+    def quick(
+        self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """`samples` draws from one random round. About 10 µs."""
+        entry = self.entry(candidate, case)
+        if entry is None:
+            return Status.UNSUPPORTED, _EMPTY
+        series = entry.series.get(cache)
+        if entry.status is not Status.OK or series is None:
+            return entry.status if entry.status is not Status.OK else Status.UNSUPPORTED, _EMPTY
+        rounds = series.by_round
+        pick = self._quick_rng.random(samples + 1)
+        chosen = rounds[int(pick[0] * len(rounds))]
+        return Status.OK, chosen[(pick[1:] * len(chosen)).astype(np.int64)]
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        """One block a recorded round: both candidates' samples of that round.
+
+        The number of blocks is what was recorded, whatever was asked: a recording can't learn more about itself
+        by being asked again. Samples of one round share its drift, so they are not split into more blocks.
+        """
+        ea, eb = self.entry(a, case), self.entry(b, case)
+        if ea is None or eb is None or cache not in ea.series or cache not in eb.series:
+            raise UsageError(f"{self.info.label}: can't compare a candidate that isn't recorded as ok")
+        sa, sb = ea.series[cache], eb.series[cache]
+        shared = np.intersect1d(sa.rounds, sb.rounds)
+        rows = [(sa.ms[sa.rounds == r], sb.ms[sb.rounds == r]) for r in shared]
+        if not rows:
+            raise UsageError(f"{self.info.label}: the two candidates share no measuring round; nothing to compare")
+        n = min(min(len(x), len(y)) for x, y in rows)
+        return Paired(
+            case.name,
+            cache,
+            self._clock(case),
+            np.stack([x[:n] for x, _ in rows]),
+            np.stack([y[:n] for _, y in rows]),
+        )
+
+    def _clock(self, case: Case) -> str:
+        return str(self._chosen[case.name].protocol.get("clock", "unknown"))
+
+    def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
+        """The vendor's stored samples."""
+        series = self._chosen[case.name].vendor.get(cache)
+        if series is None:
+            return None
+        ci95 = median_ci(series.ms)
+        return Measurement(case.name, cache, self._clock(case), series.ms, series.rounds, ci95_ms=ci95)
+
+    def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
+        """The floor from the recorded device's peaks."""
+        return floor_ms(self._workload, case, self.info, cache)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _with_spec(info: DeviceInfo, spec: str) -> DeviceInfo:
+    return DeviceInfo(**{**info.__dict__, "spec": spec})

@@ -1,0 +1,327 @@
+"""Recordings: a fully measured search space of one workload, case and device, in a T4-valid JSON file.
+
+The file is gzip-compressed T4 (schema 1.0.0), so other tuners' tools read it; what T4 has no place for lies under
+`metadata.warpdeck` and `results[i].warpdeck`. Samples are kept in measuring order with their round, because two
+rounds a minute apart differ by more than two samples a millisecond apart.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UsageError, WarpdeckError
+from .model import CacheMode, Config, DeviceInfo, Resources, Status
+
+FORMAT = 1
+SUFFIX = ".t4.json.gz"
+MAX_BYTES = 512 << 20  # of unpacked JSON; a gzip bomb is refused
+
+_INVALIDITY = {
+    Status.OK: "correct",
+    Status.IMPLAUSIBLE: "correctness",
+    Status.INCORRECT: "correctness",
+    Status.COMPILE_ERROR: "compile",
+    Status.TIMEOUT: "timeout",
+    Status.RESTRICTED: "constraints",
+}
+_STATUS = {
+    "correct": Status.OK,
+    "correctness": Status.INCORRECT,
+    "compile": Status.COMPILE_ERROR,
+    "timeout": Status.TIMEOUT,
+    "constraints": Status.RESTRICTED,
+    "runtime": Status.RUNTIME_ERROR,
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples of one candidate in one cache mode: milliseconds and the round of each, both shape (n,)."""
+
+    ms: NDArray[np.float64]
+    rounds: NDArray[np.int32]
+
+    @cached_property
+    def by_round(self) -> tuple[NDArray[np.float64], ...]:
+        """One array of samples for every round present, in round order."""
+        return tuple(self.ms[self.rounds == r] for r in np.unique(self.rounds))
+
+    @cached_property
+    def median_ms(self) -> float:
+        """Median over all samples."""
+        return float(np.median(self.ms))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; nanosecond resolution. Rounds are run-length coded as samples per round, in order."""
+        numbers, counts = np.unique(self.rounds, return_counts=True)
+        if not np.array_equal(np.repeat(numbers, counts), self.rounds):
+            raise WarpdeckError("a recording's samples must be ordered by round")
+        return {
+            "ms": [round(float(x), 6) for x in self.ms],
+            "rounds": [[int(r), int(c)] for r, c in zip(numbers, counts, strict=True)],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Series:
+        """Inverse of `to_json`."""
+        ms = np.asarray(data["ms"], dtype=np.float64)
+        runs = data["rounds"]
+        rounds = np.repeat([r for r, _ in runs], [c for _, c in runs]).astype(np.int32)
+        if ms.ndim != 1 or len(ms) != len(rounds) or not len(ms):
+            raise ValueError("samples and rounds differ in length")
+        if not np.all(np.isfinite(ms)) or np.any(ms <= 0):
+            raise ValueError("a sample is not a positive time")
+        return cls(ms, rounds)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One configuration of a recording: its status and, if `ok`, its samples."""
+
+    config: Config
+    status: Status
+    message: str = ""
+    series: Mapping[CacheMode, Series] = field(default_factory=dict)
+    resources: Resources | None = None
+    early_stop: bool = False  # over 5x the best after three samples: only those are kept
+    same_as: str | None = None  # key of the entry with the same binary and launch, which was measured
+    compile_s: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)  # hardware counters, 0..1, where recorded
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A measured space. `entries` is keyed by the space's configuration key, in space order."""
+
+    name: str  # "h200"
+    workload: str
+    space: str
+    variant: str
+    source_hash: str
+    case: str
+    params: Mapping[str, int]
+    device: DeviceInfo
+    date: str  # ISO
+    protocol: Mapping[str, Any]
+    knobs: Mapping[str, tuple[Any, ...]]
+    entries: Mapping[str, Entry]
+    baseline_variant: str
+    baseline_hash: str
+    baseline: Entry
+    vendor_name: str | None = None
+    vendor: Mapping[CacheMode, Series] = field(default_factory=dict)
+    nvml: Mapping[str, Any] = field(default_factory=dict)  # a sample taken beside the measurement
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """`h200-softmax-classic-1024.t4.json.gz`; a recorded device finds files by these parts."""
+        return f"{self.name}-{self.workload}-{self.space}-{self.case}{SUFFIX}"
+
+    @cached_property
+    def reading(self) -> DeviceInfo:
+        """The device as a recorded device shows it."""
+        known = {**self.device.__dict__, "spec": f"recorded:{self.name}", "recorded": True, "date": self.date}
+        return DeviceInfo(**known)
+
+    def optimum_ms(self, cache: CacheMode) -> float:
+        """Smallest median over all `ok` entries."""
+        return min(e.series[cache].median_ms for e in self.entries.values() if e.status is Status.OK)
+
+
+def config_key(config: Config) -> str:
+    """Comma-joined values in the space's knob order (as Kernel Tuner's cache keys)."""
+    return ",".join(str(v) for v in config.values())
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    cold = entry.series.get(CacheMode.COLD) or next(iter(entry.series.values()), None)
+    times: dict[str, Any] = {
+        "compilation": round(entry.compile_s * 1e3, 3),
+        "framework": 0,
+        "search_algorithm": 0,
+        "validation": 0,
+    }
+    value: float | str
+    if entry.status is Status.OK and cold is not None:
+        times["runtimes"] = [round(float(x), 6) for x in cold.ms]
+        value = round(cold.median_ms, 6)
+    else:
+        value = str(entry.status)
+    return {
+        "configuration": dict(entry.config),
+        "times": times,
+        "invalidity": _INVALIDITY.get(entry.status, "runtime"),
+        "correctness": 1 if entry.status is Status.OK else 0,
+        "measurements": [{"name": "time", "value": value, "unit": "milliseconds"}],
+        "objectives": ["time"],
+        "warpdeck": {
+            "status": str(entry.status),
+            "message": entry.message,
+            "series": {str(c): s.to_json() for c, s in entry.series.items()},
+            "resources": entry.resources.to_json() if entry.resources else None,
+            "early_stop": entry.early_stop,
+            "same_as": entry.same_as,
+            "counters": dict(entry.counters),
+        },
+    }
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    extra = data["warpdeck"]
+    return Entry(
+        config=dict(data["configuration"]),
+        status=Status(extra["status"]),
+        message=extra.get("message", ""),
+        series={CacheMode(c): Series.from_json(s) for c, s in extra["series"].items()},
+        resources=Resources.from_json(extra["resources"]) if extra.get("resources") else None,
+        early_stop=bool(extra.get("early_stop")),
+        same_as=extra.get("same_as"),
+        compile_s=data["times"].get("compilation", 0.0) / 1e3,
+        counters=extra.get("counters") or {},
+    )
+
+
+def to_json(recording: Recording) -> dict[str, Any]:
+    """The T4 document."""
+    return {
+        "schema_version": "1.0.0",
+        "metadata": {
+            "timeunit": "milliseconds",
+            "warpdeck": {
+                "format": FORMAT,
+                "name": recording.name,
+                "workload": recording.workload,
+                "space": recording.space,
+                "variant": recording.variant,
+                "source_hash": recording.source_hash,
+                "case": recording.case,
+                "params": dict(recording.params),
+                "device": recording.device.to_json(),
+                "date": recording.date,
+                "protocol": dict(recording.protocol),
+                "knobs": {k: list(v) for k, v in recording.knobs.items()},
+                "baseline": {
+                    "variant": recording.baseline_variant,
+                    "source_hash": recording.baseline_hash,
+                    **_entry_json(recording.baseline),
+                },
+                "vendor": {
+                    "name": recording.vendor_name,
+                    "series": {str(c): s.to_json() for c, s in recording.vendor.items()},
+                },
+                "nvml": dict(recording.nvml),
+                "versions": dict(recording.versions),
+            },
+        },
+        "results": [_entry_json(e) for e in recording.entries.values()],
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> Recording:
+    """Inverse of `to_json`. Raises KeyError, TypeError or ValueError on a malformed document."""
+    meta = data["metadata"]["warpdeck"]
+    if int(meta["format"]) > FORMAT:
+        raise ValueError(
+            f"written by a newer warpdeck (format {meta['format']}, this one reads {FORMAT}); upgrade warpdeck"
+        )
+    entries = [_entry(r) for r in data["results"]]
+    baseline = meta["baseline"]
+    return Recording(
+        name=meta["name"],
+        workload=meta["workload"],
+        space=meta["space"],
+        variant=meta["variant"],
+        source_hash=meta["source_hash"],
+        case=meta["case"],
+        params={k: int(v) for k, v in meta["params"].items()},
+        device=DeviceInfo.from_json(meta["device"]),
+        date=meta["date"],
+        protocol=meta["protocol"],
+        knobs={k: tuple(v) for k, v in meta["knobs"].items()},
+        entries={config_key(e.config): e for e in entries},
+        baseline_variant=baseline["variant"],
+        baseline_hash=baseline["source_hash"],
+        baseline=_entry(baseline),
+        vendor_name=meta["vendor"]["name"],
+        vendor={CacheMode(c): Series.from_json(s) for c, s in meta["vendor"]["series"].items()},
+        nvml=meta.get("nvml", {}),
+        versions=meta.get("versions", {}),
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file, gzip-compressed or not. UsageError if it can't be read."""
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            unpacker = zlib.decompressobj(wbits=31)
+            raw = unpacker.decompress(raw, MAX_BYTES)
+            if unpacker.unconsumed_tail:
+                raise UsageError(f"{path}: unpacks to more than {MAX_BYTES >> 20} MB; not a recording")
+            if not unpacker.eof:
+                raise UsageError(f"{path}: the file is cut short; fetch or export it again")
+        data = json.loads(raw)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except (zlib.error, ValueError) as error:
+        raise UsageError(f"{path}: not a JSON or gzip-compressed JSON file ({error})") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: not a recording (its top level is not an object)")
+    return data
+
+
+def load(path: Path) -> Recording:
+    """Read a recording of ours. UsageError if it is corrupt, foreign or from the future."""
+    data = read_json(path)
+    if "warpdeck" not in (data.get("metadata") or {}):
+        raise UsageError(
+            f"{path}: not a warpdeck recording; T4 and Kernel Tuner files come in through"
+            " 'warpdeck recordings import'"
+        )
+    try:
+        return from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"missing {error}" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"{path}: corrupt recording: {what}") from None
+
+
+def save(recording: Recording, path: Path) -> None:
+    """Write atomically; a crash leaves the old file or none."""
+    text = json.dumps(to_json(recording), separators=(",", ":"), allow_nan=False).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".recording-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            # mtime 0: the same recording gives the same bytes
+            file.write(gzip.compress(text, compresslevel=9, mtime=0))
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def statuses(entries: Iterable[Entry]) -> dict[str, int]:
+    """How many entries have each status."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        counts[str(entry.status)] = counts.get(str(entry.status), 0) + 1
+    return counts
+
+
+def t4_status(invalidity: str) -> Status:
+    """The status that a foreign T4 row's `invalidity` stands for."""
+    return _STATUS.get(invalidity, Status.RUNTIME_ERROR)
