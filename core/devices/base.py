@@ -45,9 +45,18 @@ class Backend(Interface):
         ...
 
     def quick(
-        self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5
+        self,
+        candidate: Candidate,
+        case: Case,
+        *,
+        cache: CacheMode,
+        samples: int = 5,
+        rng: np.random.Generator | None = None,
     ) -> tuple[Status, NDArray[np.float64]]:
-        """The environment's protocol: one warm-up and `samples` launches. Milliseconds; empty if it failed."""
+        """The environment's protocol: one warm-up and `samples` launches. Milliseconds; empty if it failed.
+
+        `rng` draws the samples where they are drawn (a seeded environment's own); a live device ignores it.
+        """
         ...
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:

@@ -188,7 +188,13 @@ class RecordedBackend:
             yield self.evaluate(candidate, cases, protocol)
 
     def quick(
-        self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5
+        self,
+        candidate: Candidate,
+        case: Case,
+        *,
+        cache: CacheMode,
+        samples: int = 5,
+        rng: np.random.Generator | None = None,
     ) -> tuple[Status, NDArray[np.float64]]:
         """`samples` draws from one random round. About 10 µs."""
         entry = self.entry(candidate, case)
@@ -198,7 +204,7 @@ class RecordedBackend:
         if entry.status is not Status.OK or series is None:
             return entry.status if entry.status is not Status.OK else Status.UNSUPPORTED, _EMPTY
         rounds = series.by_round
-        pick = self._quick_rng.random(samples + 1)
+        pick = (self._quick_rng if rng is None else rng).random(samples + 1)
         chosen = rounds[int(pick[0] * len(rounds))]
         return Status.OK, chosen[(pick[1:] * len(chosen)).astype(np.int64)]
 
