@@ -1,0 +1,203 @@
+"""The seam between agents and the rest: strategies ask, the bench judges, strategies are told."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ..core.errors import UsageError
+from ..core.model import Config, Evaluation
+
+if TYPE_CHECKING:
+    from ..core.bench import Bench
+
+EventSink = Callable[[str, Mapping[str, Any]], None]  # (kind, data), as the session's log stores them
+
+FAILURE_REWARD = -1.0  # a speedup of zero: what a configuration that doesn't run is worth
+
+
+class Stop(Exception):
+    """Raised by `Control.check` when the user or the runner asked the agent to stop."""
+
+
+class Control(Protocol):
+    """How a running agent is paused and stopped from outside."""
+
+    def check(self) -> None:
+        """Return at once, block while paused, or raise `Stop`. Called between steps; must be cheap."""
+        ...
+
+
+class NullControl:
+    """A control nobody holds: never pauses, never stops."""
+
+    def check(self) -> None:
+        """Return at once."""
+
+
+class Strategy(Protocol):
+    """Proposes configurations and learns from their evaluations.
+
+    `lookahead` is how many configurations may be asked before the first of them is told, so that a live device
+    compiles ahead; 0 means any number, for strategies that don't learn.
+    """
+
+    name: str
+    lookahead: int
+
+    def ask(self) -> Config | None:
+        """The next valid configuration to evaluate; None when there is nothing left to try."""
+        ...
+
+    def tell(self, config: Config, evaluation: Evaluation) -> None:
+        """Learn an outcome, also of a configuration that was never asked (a resumed run's log)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """How a search ended: evaluations made (those told at the start included) and why it ended."""
+
+    steps: int
+    reason: Literal["steps", "exhausted", "stopped", "time"]
+
+
+def reward_of(speedup: float | None) -> float:
+    """Speedup - 1; the failure penalty for None."""
+    return FAILURE_REWARD if speedup is None else speedup - 1.0
+
+
+class InOrder:
+    """A strategy that tries a fixed list of configurations, each once. Base of `sweep` and `random`."""
+
+    name = "in-order"
+    lookahead = 0
+
+    def __init__(self, configs: Iterable[Config], key: Callable[[Config], str]) -> None:
+        self._rest = iter(configs)
+        self._key = key
+        self._seen: set[str] = set()
+
+    def ask(self) -> Config | None:
+        """The next configuration that wasn't told yet."""
+        for config in self._rest:
+            if self._key(config) not in self._seen:
+                return config
+        return None
+
+    def tell(self, config: Config, evaluation: Evaluation) -> None:
+        """Remember that it is done."""
+        self._seen.add(self._key(config))
+
+
+def valid_configs(bench: Bench) -> list[Config]:
+    """The configurations valid for every case. UsageError if the restrictions leave none."""
+    configs = bench.configs()
+    if not configs:
+        raise UsageError(
+            f"{bench.workload.name}: space '{bench.space.name}' has no valid configuration for"
+            f" {', '.join(c.name for c in bench.cases)}; relax its restrictions or choose another size"
+        )
+    return configs
+
+
+def search(
+    bench: Bench,
+    strategy: Strategy,
+    *,
+    steps: int,
+    control: Control | None = None,
+    sink: EventSink | None = None,
+    told: Iterable[tuple[Config, Evaluation]] = (),
+    time_limit_s: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> SearchReport:
+    """Run a strategy on a bench until the budget is spent or there is nothing left to try.
+
+    Args:
+        bench: Judges configurations and logs their `evaluation` events.
+        strategy: Proposes them.
+        steps: Budget of evaluations, failures and those in `told` included.
+        control: Pauses and stops.
+        sink: Receives one `step` event per evaluation: step (from 0), reward (speedup - 1, or `FAILURE_REWARD`),
+            speedup (None if it failed), best_speedup, config, status.
+        told: Logged evaluations of an interrupted run, in order; the strategy is told them first.
+        time_limit_s: Seconds after which no further evaluation starts. Time spent paused doesn't count.
+        clock: Seconds; injected by tests.
+    """
+    control = control or NullControl()
+    done = 0
+    best: float | None = None
+    for config, evaluation in told:
+        strategy.tell(config, evaluation)
+        best = _better(best, bench.speedup(evaluation))
+        done += 1
+    end = None if time_limit_s is None else clock() + time_limit_s
+
+    def pause_point() -> None:
+        nonlocal end
+        before = clock()
+        control.check()
+        if end is not None:
+            end += clock() - before
+
+    def late() -> bool:
+        return end is not None and clock() >= end
+
+    asked: deque[Config] = deque()
+
+    def ask(count: int) -> Iterator[Config]:
+        for _ in range(count):
+            if late():
+                return
+            config = strategy.ask()
+            if config is None:
+                return
+            asked.append(config)
+            yield config
+
+    try:
+        pause_point()
+        while done < steps and not late():
+            before = done
+            evaluations = bench.evaluate_many(ask(min(strategy.lookahead or steps, steps - done)))
+            try:
+                for evaluation in evaluations:
+                    config = asked.popleft()
+                    strategy.tell(config, evaluation)
+                    speedup = bench.speedup(evaluation)
+                    best = _better(best, speedup)
+                    if sink is not None:
+                        sink(
+                            "step",
+                            {
+                                "step": done,
+                                "reward": reward_of(speedup),
+                                "speedup": speedup,
+                                "best_speedup": best,
+                                "config": dict(config),
+                                "status": str(evaluation.status),
+                            },
+                        )
+                    done += 1
+                    pause_point()
+                    if late():
+                        break
+            finally:
+                close = getattr(evaluations, "close", None)
+                if close is not None:
+                    close()  # cancels what a live device compiles ahead
+            if done == before:
+                return SearchReport(done, "time" if late() else "exhausted")
+    except Stop:
+        return SearchReport(done, "stopped")
+    return SearchReport(done, "steps" if done >= steps else "time")
+
+
+def _better(best: float | None, speedup: float | None) -> float | None:
+    if speedup is None:
+        return best
+    return speedup if best is None else max(best, speedup)

@@ -1,0 +1,119 @@
+"""Agents by name. Each factory imports its libraries only when it is called."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UsageError
+from ..core.expr import near
+from .base import Strategy
+
+if TYPE_CHECKING:
+    from ..core.bench import Bench
+
+RL_MODULES = ("torch", "gymnasium", "stable_baselines3", "tensorboard")
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """What an agent is called, does, and takes. `options` maps each option to its type."""
+
+    name: str
+    summary: str
+    build: Callable[..., Strategy]
+    options: Mapping[str, type] = field(default_factory=dict)
+    default: bool = False
+
+
+def _sweep(bench: Bench, *, seed: int) -> Strategy:
+    from .sweep import Sweep
+
+    return Sweep(bench)
+
+
+def _random(bench: Bench, *, seed: int) -> Strategy:
+    from .random_search import RandomSearch
+
+    return RandomSearch(bench, seed=seed)
+
+
+def _tpe(bench: Bench, *, seed: int, **options: Any) -> Strategy:
+    from .tpe import TPE
+
+    return TPE(bench, seed=seed, **options)
+
+
+def _ppo(bench: Bench, *, seed: int, **options: Any) -> Strategy:
+    require_rl()
+    from .ppo_search import PPOSearch
+
+    return PPOSearch(bench, seed=seed, **options)
+
+
+AGENTS: dict[str, AgentSpec] = {
+    spec.name: spec
+    for spec in (
+        AgentSpec(
+            "tpe",
+            "tree-structured Parzen estimator (Optuna): learns which knob values go with good times",
+            _tpe,
+            {"startup": int, "candidates": int, "max_rejects": int, "lookahead": int},
+            default=True,
+        ),
+        AgentSpec("random", "uniform random search without replacement", _random),
+        AgentSpec("sweep", "every valid configuration once, in order", _sweep),
+        AgentSpec(
+            "ppo",
+            "reinforcement learning: a PPO policy trained on the run's own evaluations (extra: rl)",
+            _ppo,
+            {"n_steps": int, "n_epochs": int, "learning_rate": float, "ent_coef": float},
+        ),
+    )
+}
+
+
+def agent_spec(name: str) -> AgentSpec:
+    """The agent of this name. UsageError with near names if there is none."""
+    if name not in AGENTS:
+        raise UsageError(f"unknown agent '{name}'; {near(name, AGENTS)}")
+    return AGENTS[name]
+
+
+def make(
+    name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] | None = None
+) -> Strategy:
+    """Build an agent's strategy for a bench.
+
+    Args:
+        name: `sweep`, `random`, `tpe`, `ppo`.
+        bench: What it will be asked about.
+        seed: Of everything the agent draws.
+        options: The agent's own settings; texts are converted to the option's type.
+
+    Raises:
+        UsageError: unknown agent or option, an impossible value, no valid configuration, or a missing extra.
+    """
+    spec = agent_spec(name)
+    values: dict[str, Any] = {}
+    for key, value in (options or {}).items():
+        if key not in spec.options:
+            hint = near(key, spec.options) if spec.options else "it takes none"
+            raise UsageError(f"agent '{name}' has no option '{key}'; {hint}")
+        kind = spec.options[key]
+        try:
+            values[key] = kind(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"agent '{name}': {key} must be {kind.__name__}, not '{value}'") from None
+        if values[key] < 0:
+            raise UsageError(f"agent '{name}': {key} must not be negative, not {value}")
+    return spec.build(bench, seed=seed, **values)
+
+
+def require_rl() -> None:
+    """UsageError unless the `rl` extra is installed. Looks, doesn't import."""
+    for module in RL_MODULES:
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(f'PPO needs the rl extra: pip install "warpdeck[rl]" (no module named {module})')
