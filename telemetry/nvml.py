@@ -1,0 +1,518 @@
+"""NVML, wrapped once: what the driver tells about its GPUs, with None for whatever a GPU can't tell.
+
+Nothing here raises for a missing driver, library, GPU, permission or field: counts are 0, lists empty,
+values None, and `unavailable()` says why. A GPU is named by its index or, safer under
+`CUDA_VISIBLE_DEVICES`, by its UUID. Units are in the names; memory is bytes, ratios are percent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+Selector = int | str  # index, or UUID as CUDA and NVML print it ("GPU-…")
+
+# Bits of the clock event reasons (once "throttle reasons"); those unknown to us are shown raw.
+CLOCK_EVENT_REASONS: dict[int, str] = {
+    0x001: "idle",
+    0x002: "applications clocks",
+    0x004: "software power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+    0x100: "display clock setting",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+# The reasons that spoil a measurement; a software power cap is only worth a label.
+DISTURBING_REASONS: frozenset[str] = frozenset(
+    {
+        "hardware slowdown",
+        "software thermal slowdown",
+        "hardware thermal slowdown",
+        "hardware power brake",
+        "reliability",
+    }
+)
+
+_VIOLATION_POLICIES = {"power": 0, "thermal": 1, "sync_boost": 2, "board_limit": 3, "reliability": 5}
+_VIOLATION_FIELDS = {
+    "software_thermal": 269,
+    "hardware_thermal": 270,
+    "power_brake": 271,
+}
+_POWER_INSTANT = 186
+_TOTAL_ENERGY = 83
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+def decode_reasons(mask: int | None) -> tuple[str, ...]:
+    """Names of the clock event reasons in a bit mask; unknown bits as hexadecimal. Idle alone is kept."""
+    if not mask:
+        return ()
+    names = [name for bit, name in CLOCK_EVENT_REASONS.items() if mask & bit]
+    rest = mask & ~sum(CLOCK_EVENT_REASONS)
+    if rest:
+        names.append(hex(rest))
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What does not change while a process lives."""
+
+    index: int
+    name: str
+    uuid: str
+    pci_bus_id: str | None = None
+    memory_total: int | None = None
+    memory_bus_bits: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    cuda_cores: int | None = None
+    sm_max_mhz: int | None = None
+    sm_default_mhz: int | None = None  # the default applications clock
+    mem_max_mhz: int | None = None
+    power_default_limit_w: float | None = None
+    slowdown_temp_c: int | None = None
+    shutdown_temp_c: int | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None  # "default", "exclusive process", "prohibited"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One reading. None: this GPU, driver or user can't read it (never a made-up zero)."""
+
+    t: float  # seconds since the epoch
+    gpu_util: int | None = None
+    mem_util: int | None = None  # share of time in which memory was read or written
+    mem_used: int | None = None
+    mem_total: int | None = None
+    temp_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    mem_mhz: int | None = None
+    mem_max_mhz: int | None = None
+    throttle: tuple[str, ...] | None = None  # decoded clock event reasons
+    pstate: int | None = None
+    fan_pct: int | None = None
+    ecc_uncorrected: int | None = None
+    energy_j: float | None = None  # since the driver was loaded
+    pcie_rx_kbs: int | None = None
+    pcie_tx_kbs: int | None = None
+    pcie_gen: int | None = None
+    pcie_width: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The `sample` event's data."""
+        data = dict(self.__dict__)
+        data["throttle"] = None if self.throttle is None else list(self.throttle)
+        return data
+
+
+@dataclass(frozen=True)
+class ComputeProcess:
+    """A process with a CUDA context on a GPU."""
+
+    pid: int
+    memory_used: int | None
+    name: str | None
+
+
+@dataclass
+class _Library:
+    """The binding, initialised in this process. `why` says why it is unusable."""
+
+    nvml: Any
+    why: str | None
+    pid: int
+    unsupported: set[tuple[str, str]] = field(default_factory=set)  # (device, function)
+    handles: dict[Selector, Any] = field(default_factory=dict)
+    static: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def call(self, function: str, *args: Any, device: str = "") -> Any:
+        """The function's value, or None for any NVML error. What is unsupported is asked only once."""
+        if self.nvml is None or (device, function) in self.unsupported:
+            return None
+        try:
+            return getattr(self.nvml, function)(*args)
+        except AttributeError:
+            self.unsupported.add((device, function))
+        except self.nvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            # 3 not supported, 13 function not found in this driver, 25 argument version mismatch
+            if code in (3, 13, 25):
+                self.unsupported.add((device, function))
+        except (UnicodeDecodeError, ValueError):
+            pass
+        return None
+
+
+_lock = threading.Lock()
+_library: _Library | None = None
+
+
+def _open(binding: Any = None) -> _Library:
+    """Initialise NVML once per process; a forked child initialises its own."""
+    global _library
+    with _lock:
+        if _library is not None and _library.pid == os.getpid():
+            return _library
+        _library = _initialise(binding)
+        return _library
+
+
+def _initialise(binding: Any) -> _Library:
+    if binding is None:
+        try:
+            import pynvml as binding
+        except ImportError:
+            return _Library(None, "the package nvidia-ml-py is not installed", os.getpid())
+    try:
+        binding.nvmlInit()
+    except (binding.NVMLError, OSError) as error:
+        code = getattr(error, "value", None)
+        why = {
+            9: "the NVIDIA driver is not loaded",
+            12: "no NVIDIA driver (its library libnvidia-ml.so.1 was not found)",
+            18: "the driver and its NVML library have different versions; restart the machine",
+        }.get(code or 0, f"NVML does not start: {error}")
+        return _Library(None, why, os.getpid())
+    return _Library(binding, None, os.getpid())
+
+
+def use_binding(binding: Any) -> None:
+    """Use another module in place of `pynvml`, or None to go back; forgets everything known."""
+    global _library
+    with _lock:
+        _library = None if binding is None else _initialise(binding)
+
+
+def unavailable() -> str | None:
+    """Why NVML can't be used, or None if it can."""
+    return _open().why
+
+
+def driver_version() -> str | None:
+    """For instance "580.159.03"."""
+    return _open().call("nvmlSystemGetDriverVersion")
+
+
+def cuda_version() -> tuple[int, int] | None:
+    """The newest CUDA version the driver supports."""
+    value = _open().call("nvmlSystemGetCudaDriverVersion_v2")
+    return None if value is None else (value // 1000, value % 1000 // 10)
+
+
+def device_count() -> int:
+    """GPUs the driver sees; 0 without one."""
+    return _open().call("nvmlDeviceGetCount") or 0
+
+
+def devices() -> list[Gpu]:
+    """All GPUs, in NVML's order (by PCI bus)."""
+    found = (device(index) for index in range(device_count()))
+    return [gpu for gpu in found if gpu is not None]
+
+
+def device(which: Selector) -> Gpu | None:
+    """One GPU, or None if there is none of that index or UUID."""
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return None
+    nvml, ask = library.nvml, _asker(library, handle, which)
+    uuid = ask("nvmlDeviceGetUUID")
+    index = ask("nvmlDeviceGetIndex")
+    pci = ask("nvmlDeviceGetPciInfo")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    capability = ask("nvmlDeviceGetCudaComputeCapability")
+    limit = ask("nvmlDeviceGetPowerManagementDefaultLimit")
+    mig = ask("nvmlDeviceGetMigMode")
+    persistence = ask("nvmlDeviceGetPersistenceMode")
+    mode = ask("nvmlDeviceGetComputeMode")
+    bus_id = getattr(pci, "busId", None)
+    return Gpu(
+        index=int(index) if index is not None else (which if isinstance(which, int) else -1),
+        name=ask("nvmlDeviceGetName") or "unnamed GPU",
+        uuid=uuid or str(which),
+        pci_bus_id=bus_id.decode() if isinstance(bus_id, bytes) else bus_id,
+        memory_total=getattr(memory, "total", None),
+        memory_bus_bits=ask("nvmlDeviceGetMemoryBusWidth"),
+        compute_capability=tuple(capability) if capability else None,
+        cuda_cores=ask("nvmlDeviceGetNumGpuCores"),
+        sm_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        sm_default_mhz=ask("nvmlDeviceGetDefaultApplicationsClock", nvml.NVML_CLOCK_SM),
+        mem_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
+        power_default_limit_w=None if limit is None else limit / 1000,
+        slowdown_temp_c=ask("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+        shutdown_temp_c=ask("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN),
+        mig=None if mig is None else bool(mig[0]),
+        persistence=None if persistence is None else bool(persistence),
+        compute_mode={0: "default", 2: "prohibited", 3: "exclusive process"}.get(mode),
+    )
+
+
+def snapshot(which: Selector, *, slow: bool = True) -> Snapshot | None:
+    """Read a GPU now; None if it isn't there.
+
+    `slow=False` leaves out what takes longer than 10 µs a call: temperature, energy, PCIe, ECC, fan.
+    """
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return None
+    return Snapshot(t=time.time(), **_fast(library, handle, which), **(_slow(which) if slow else {}))
+
+
+def compute_processes(which: Selector) -> list[ComputeProcess]:
+    """Processes with a context on the GPU, in no order. In a container the pids can be the host's."""
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return []
+    ask = _asker(library, handle, which)
+    seen: dict[int, ComputeProcess] = {}
+    for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses"):
+        for process in ask(function) or ():
+            name = library.call("nvmlSystemGetProcessName", process.pid)
+            seen[process.pid] = ComputeProcess(process.pid, process.usedGpuMemory, name)
+    return list(seen.values())
+
+
+def violations(which: Selector) -> dict[str, int]:
+    """Nanoseconds the clocks were held down so far, by reason; only counters this GPU has.
+
+    Compare two readings: what grew in between disturbed the time in between.
+    """
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return {}
+    ask = _asker(library, handle, which)
+    counters: dict[str, int] = {}
+    for name, policy in _VIOLATION_POLICIES.items():
+        status = ask("nvmlDeviceGetViolationStatus", policy, key=f"violation {name}")
+        if status is not None:
+            counters[name] = int(status.violationTime)
+    counters.update(
+        {
+            name: int(value)
+            for name, value in _fields(library, handle, which, _VIOLATION_FIELDS).items()
+            if value is not None
+        }
+    )
+    return counters
+
+
+def _handle(library: _Library, which: Selector) -> Any:
+    if which not in library.handles:
+        by_uuid = isinstance(which, str)
+        function = "nvmlDeviceGetHandleByUUID" if by_uuid else "nvmlDeviceGetHandleByIndex"
+        handle = library.call(function, which)
+        if handle is None:
+            return None
+        library.handles[which] = handle
+    return library.handles[which]
+
+
+def _asker(library: _Library, handle: Any, which: Selector) -> Callable[..., Any]:
+    def ask(function: str, *args: Any, key: str | None = None) -> Any:
+        device_key = f"{which} {key or (args if args else '')}"
+        return library.call(function, handle, *args, device=device_key)
+
+    return ask
+
+
+def _fields(
+    library: _Library, handle: Any, which: Selector, ids: dict[str, int]
+) -> dict[str, float | int | None]:
+    """Several field values in one call; each None where its own return code isn't 0."""
+    values = _asker(library, handle, which)("nvmlDeviceGetFieldValues", list(ids.values()))
+    if values is None:
+        return dict.fromkeys(ids)
+    result: dict[str, float | int | None] = {}
+    for name, value in zip(ids, values, strict=True):
+        known = value.nvmlReturn == 0 and value.valueType < len(_VALUE_MEMBERS)
+        result[name] = getattr(value.value, _VALUE_MEMBERS[value.valueType]) if known else None
+    return result
+
+
+def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
+    """Fields that take microseconds."""
+    nvml, ask = library.nvml, _asker(library, handle, which)
+    utilisation = ask("nvmlDeviceGetUtilizationRates")  # not supported under MIG
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    power = _fields(library, handle, which, {"instant": _POWER_INSTANT})["instant"]
+    if power is None:
+        power = ask("nvmlDeviceGetPowerUsage")
+    limit = ask("nvmlDeviceGetEnforcedPowerLimit")
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:  # drivers before 535 know the old name only
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    pstate = ask("nvmlDeviceGetPerformanceState")
+    fixed = library.static.setdefault(
+        str(which),
+        {
+            "sm_max_mhz": ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            "mem_max_mhz": ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
+        },
+    )
+    return {
+        "gpu_util": getattr(utilisation, "gpu", None),
+        "mem_util": getattr(utilisation, "memory", None),
+        "mem_used": getattr(memory, "used", None),
+        "mem_total": getattr(memory, "total", None),
+        "power_w": None if power is None else power / 1000,
+        "power_limit_w": None if limit is None else limit / 1000,
+        "sm_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        "mem_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        "throttle": None if reasons is None else decode_reasons(reasons),
+        "pstate": pstate if pstate is not None and pstate < 16 else None,  # 32: unknown
+        **fixed,
+    }
+
+
+def _slow(which: Selector) -> dict[str, Any]:
+    """Fields that take 0.3 ms or more; PCIe throughput alone integrates over 20 ms."""
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return {}
+    nvml, ask = library.nvml, _asker(library, handle, which)
+    temperature = ask("nvmlDeviceGetTemperatureV", nvml.NVML_TEMPERATURE_GPU)
+    if temperature is None:
+        temperature = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
+    energy = _fields(library, handle, which, {"energy": _TOTAL_ENERGY})["energy"]
+    return {
+        "temp_c": temperature,
+        "energy_j": None if energy is None else energy / 1000,
+        "fan_pct": ask("nvmlDeviceGetFanSpeed"),
+        "ecc_uncorrected": ask(
+            "nvmlDeviceGetTotalEccErrors",
+            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            nvml.NVML_VOLATILE_ECC,
+        ),
+        "pcie_rx_kbs": ask("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_RX_BYTES),
+        "pcie_tx_kbs": ask("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_TX_BYTES),
+        "pcie_gen": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
+    }
+
+
+class Sampler:
+    """Reads one GPU in the background and hands each `Snapshot` to `sink` (called from its thread).
+
+    Fast fields are read every `interval_s`; slow ones every `slow_interval_s` by a second thread, whose
+    last values complete each snapshot. Inside `with sampler.paused():` no NVML call is in flight, so
+    that reading can't disturb what is timed there. Without a GPU nothing starts and nothing is sent.
+    """
+
+    def __init__(
+        self,
+        which: Selector,
+        sink: Callable[[Snapshot], None],
+        *,
+        interval_s: float = 1.0,
+        slow_interval_s: float = 5.0,
+    ) -> None:
+        self.which = which
+        self._sink = sink
+        self._intervals = (interval_s, slow_interval_s)
+        self._stop = threading.Event()
+        self._gate = threading.Condition()
+        self._pauses = 0
+        self._reading = 0
+        self._slow_values: dict[str, Any] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> Sampler:
+        """Start reading, if the GPU is there. Returns itself."""
+        if self._threads or device(self.which) is None:
+            return self
+        for target, interval in zip((self._read_fast, self._read_slow), self._intervals, strict=True):
+            thread = threading.Thread(
+                target=self._loop, args=(target, interval), name=f"nvml {self.which}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """Stop reading; a thread stuck in the driver is left behind after `timeout_s`, as a daemon."""
+        self._stop.set()
+        with self._gate:
+            self._gate.notify_all()
+        for thread in self._threads:
+            thread.join(timeout_s)
+        self._threads.clear()
+
+    def paused(self) -> _Pause:
+        """Context manager (may nest, from any thread): no NVML call runs inside it."""
+        return _Pause(self)
+
+    def __enter__(self) -> Sampler:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _loop(self, read: Callable[[], None], interval: float) -> None:
+        while not self._stop.is_set():
+            with self._gate:
+                self._gate.wait_for(lambda: self._pauses == 0 or self._stop.is_set())
+                if self._stop.is_set():
+                    return
+                self._reading += 1
+            try:
+                read()
+            finally:
+                with self._gate:
+                    self._reading -= 1
+                    self._gate.notify_all()
+            self._stop.wait(interval)
+
+    def _read_fast(self) -> None:
+        reading = snapshot(self.which, slow=False)
+        if reading is not None:
+            self._sink(Snapshot(**{**reading.__dict__, **self._slow_values}))
+
+    def _read_slow(self) -> None:
+        self._slow_values = _slow(self.which)
+
+
+class _Pause:
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def __enter__(self) -> None:
+        gate = self._sampler._gate
+        with gate:
+            self._sampler._pauses += 1
+            # A call that hangs in the driver must not hang the measurement for ever.
+            gate.wait_for(lambda: self._sampler._reading == 0, timeout=1.0)
+
+    def __exit__(self, *exc: object) -> None:
+        gate = self._sampler._gate
+        with gate:
+            self._sampler._pauses -= 1
+            gate.notify_all()
+
+
+def disturbances(
+    before: dict[str, int], after: dict[str, int], ignore: Iterable[str] = ("power",)
+) -> list[str]:
+    """Which violation counters grew between two readings, without those in `ignore`.
+
+    A software power cap ("power") only labels a result; thermal, hardware and power-brake events spoil it.
+    """
+    return [name for name, value in after.items() if name not in ignore and value > before.get(name, value)]

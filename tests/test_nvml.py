@@ -1,0 +1,196 @@
+"""NVML: unsupported is None, no driver is no GPU, and nothing is read while paused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdeck.telemetry import nvml
+
+
+class DriverError(Exception):
+    def __init__(self, value: int) -> None:
+        super().__init__(f"code {value}")
+        self.value = value
+
+
+class Driver:
+    """A stand-in for the driver's library: one GPU that can't read its fan, ECC or instant power."""
+
+    NVMLError = DriverError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+    NVML_TEMPERATURE_GPU = 0
+    NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, NVML_TEMPERATURE_THRESHOLD_SHUTDOWN = 1, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
+    NVML_PCIE_UTIL_RX_BYTES, NVML_PCIE_UTIL_TX_BYTES = 1, 0
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        self.slow_s = 0.0
+        self.busy = 0
+        self.reasons = 0x4 | 0x40000
+        self.violation_ns = 1000
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if index != 0:
+            raise DriverError(6)
+        return "handle"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-1":
+            raise DriverError(6)
+        return "handle"
+
+    def __getattr__(self, name: str) -> Any:
+        values = {
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetUUID": "GPU-1",
+            "nvmlDeviceGetIndex": 0,
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1000, used=10),
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=7, memory=3),
+            "nvmlDeviceGetPowerUsage": 350_000,
+            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetClockInfo": 1500,
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetTemperatureV": 41,
+            "nvmlDeviceGetPerformanceState": 0,
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetMigMode": (0, 0),
+            "nvmlDeviceGetComputeMode": 0,
+            "nvmlSystemGetProcessName": "python",
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=5, usedGpuMemory=None)],
+            "nvmlSystemGetCudaDriverVersion_v2": 13000,
+        }
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+
+        def function(*args: Any) -> Any:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            self.busy += 1
+            time.sleep(self.slow_s)
+            self.busy -= 1
+            if name == "nvmlDeviceGetCurrentClocksEventReasons":
+                return self.reasons
+            if name == "nvmlDeviceGetViolationStatus" and args[1] == 1:
+                return SimpleNamespace(violationTime=self.violation_ns)
+            if name in values:
+                return values[name]
+            raise DriverError(3)
+
+        return function
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    fake = Driver()
+    nvml.use_binding(fake)
+    yield fake
+    nvml.use_binding(None)
+
+
+@pytest.fixture
+def no_driver() -> Iterator[None]:
+    def fail() -> None:
+        raise DriverError(12)
+
+    nvml.use_binding(SimpleNamespace(NVMLError=DriverError, nvmlInit=fail))
+    yield
+    nvml.use_binding(None)
+
+
+def test_without_a_driver_everything_answers(no_driver: None) -> None:
+    assert "no NVIDIA driver" in (nvml.unavailable() or "")
+    assert nvml.devices() == [] and nvml.device_count() == 0
+    assert nvml.snapshot(0) is None and nvml.device("GPU-1") is None
+    assert nvml.compute_processes(0) == [] and nvml.violations(0) == {}
+    assert nvml.driver_version() is None and nvml.cuda_version() is None
+    seen: list[nvml.Snapshot] = []
+    with nvml.Sampler(0, seen.append, interval_s=0.001) as sampler, sampler.paused():
+        pass
+    assert seen == []
+
+
+def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
+    reading = nvml.snapshot("GPU-1")
+    assert reading is not None
+    assert (reading.gpu_util, reading.mem_used, reading.power_w, reading.temp_c) == (7, 10, 350.0, 41)
+    assert reading.fan_pct is None and reading.ecc_uncorrected is None and reading.energy_j is None
+    assert reading.throttle == ("software power cap", "0x40000")
+    assert reading.to_json()["throttle"] == ["software power cap", "0x40000"]
+
+
+def test_what_is_unsupported_is_asked_once(driver: Driver) -> None:
+    for _ in range(3):
+        nvml.snapshot(0)
+    assert driver.calls["nvmlDeviceGetFanSpeed"] == 1
+    assert driver.calls["nvmlDeviceGetPowerUsage"] == 3
+
+
+def test_device_facts(driver: Driver) -> None:
+    (gpu,) = nvml.devices()
+    assert (gpu.name, gpu.uuid, gpu.compute_capability, gpu.mig) == ("NVIDIA H200", "GPU-1", (9, 0), False)
+    assert nvml.device(1) is None and nvml.cuda_version() == (13, 0)
+    assert [p.pid for p in nvml.compute_processes(0)] == [5]
+
+
+def test_violation_counters_name_what_disturbed(driver: Driver) -> None:
+    before = nvml.violations(0)
+    assert before == {"thermal": 1000}
+    driver.violation_ns += 1
+    assert nvml.disturbances(before, nvml.violations(0)) == ["thermal"]
+    assert nvml.disturbances({"power": 1}, {"power": 9}) == []
+    assert nvml.disturbances({"power": 1}, {"power": 9}, ignore=()) == ["power"]
+
+
+@given(st.integers(min_value=0, max_value=2**64 - 1))
+def test_every_reason_bit_is_told(mask: int) -> None:
+    names = nvml.decode_reasons(mask)
+    by_name = {name: bit for bit, name in nvml.CLOCK_EVENT_REASONS.items()}
+    assert sum(by_name[name] if name in by_name else int(name, 16) for name in names) == mask
+
+
+def test_sampler_reads_and_stands_still_while_paused(driver: Driver) -> None:
+    driver.slow_s = 0.0005
+    got = threading.Event()
+    seen: list[nvml.Snapshot] = []
+
+    def sink(reading: nvml.Snapshot) -> None:
+        seen.append(reading)
+        if reading.temp_c is not None:
+            got.set()
+
+    with nvml.Sampler(0, sink, interval_s=0.001, slow_interval_s=0.002) as sampler:
+        assert got.wait(5)
+        for _ in range(5):
+            with sampler.paused(), sampler.paused():
+                calls = dict(driver.calls)
+                assert driver.busy == 0
+                time.sleep(0.01)
+                assert driver.calls == calls
+        count = len(seen)
+        deadline = time.monotonic() + 5
+        while len(seen) == count and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(seen) > count
+    count = len(seen)
+    time.sleep(0.01)
+    assert len(seen) == count and driver.busy == 0
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_reports() -> None:
+    gpu = nvml.devices()[0]
+    reading = nvml.snapshot(gpu.uuid)
+    assert reading is not None and reading.mem_total == gpu.memory_total
+    assert nvml.driver_version() and isinstance(nvml.violations(0), dict)
