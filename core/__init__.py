@@ -1,0 +1,1 @@
+"""The core: what is measured, how it is compiled, checked, timed and ranked."""
