@@ -1,0 +1,391 @@
+"""What works on this machine, and how to mend what does not. Never raises, never needs a GPU.
+
+Each check is a `Check`; those of CUDA libraries run in a process of their own (`probes`), since a broken
+library may crash whoever loads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..telemetry import nvml
+from .probes import PROBES
+
+PROBE_TIMEOUT_S = 60
+MIN_FREE_BYTES = 2 << 30
+LANDLOCK_CREATE_RULESET = 444  # the same system call number on every architecture
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `remedy` is empty where all is well."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `doctor --json`."""
+        return asdict(self)
+
+
+def examine(
+    home: Path,
+    *,
+    filesystem: str | None = None,
+    network: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> list[Check]:
+    """Every check, in the order in which one would mend things.
+
+    Args:
+        home: where sessions are kept.
+        filesystem: type of the file system that holds it, if known; `network`: whether other hosts share it.
+        environ: the environment to judge the terminal by.
+    """
+    checks: list[Check] = []
+    steps: list[tuple[str, Callable[[], Check]]] = [
+        ("python", _python),
+        ("driver", _driver),
+        ("nvml", _nvml),
+        ("gpu", _gpu),
+    ]
+    later: list[tuple[str, Callable[[], Check]]] = [
+        ("ncu", _ncu),
+        ("ncu counter permission", _counter_permission),
+        ("compute-sanitizer", _sanitizer),
+        ("bubblewrap", _bubblewrap),
+        ("landlock", _landlock),
+        ("user namespaces", _user_namespaces),
+        ("terminal", lambda: _terminal(environ)),
+        ("disk space", lambda: _disk(home)),
+        ("file system", lambda: _filesystem(home, filesystem, network)),
+        ("shared memory", _shared_memory),
+        ("gpu lock folder", lambda: _lock_folder(environ)),
+    ]
+    checks.extend(_guarded(name, step) for name, step in steps)
+    checks.extend(_probes())
+    checks.extend(_guarded(name, step) for name, step in later)
+    return checks
+
+
+def _guarded(name: str, step: Callable[[], Check]) -> Check:
+    try:
+        return step()
+    except Exception as error:  # noqa: BLE001 - a check that fails is a finding
+        return Check(name, False, f"the check itself failed: {type(error).__name__}: {error}", "report this")
+
+
+def _run(*command: str, timeout: float = 10) -> tuple[int, str]:
+    """Exit status and the output's text; 124 on a timeout, 127 if it can't start."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"no answer within {timeout:g} s"
+    except OSError as error:
+        return 127, str(error)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def _python() -> Check:
+    detail = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    if "microsoft" in platform.release().lower():
+        detail += " (WSL2)"
+    return Check("python", True, detail)
+
+
+def _driver() -> Check:
+    version = nvml.driver_version()
+    if version is None:
+        return Check(
+            "driver",
+            False,
+            nvml.unavailable() or "the driver does not tell its version",
+            "to measure here, install an NVIDIA driver (Debian: nvidia-driver; WSL2: on Windows only; "
+            "container: --gpus all); recordings and replay work without",
+        )
+    cuda = nvml.cuda_version()
+    detail = f"driver {version}" + (f", CUDA {cuda[0]}.{cuda[1]}" if cuda else "")
+    if cuda is not None and cuda < (13, 0):
+        return Check(
+            "driver",
+            False,
+            detail,
+            'update to 580 or newer, or pip install "warpdeck[cuda12]" instead of [cuda]',
+        )
+    return Check("driver", True, detail)
+
+
+def _nvml() -> Check:
+    why = nvml.unavailable()
+    if why:
+        return Check(
+            "nvml", False, why, "comes with the driver; in a container pass libnvidia-ml.so.1 through"
+        )
+    return Check("nvml", True, f"{nvml.device_count()} device(s) visible")
+
+
+def _gpu() -> Check:
+    found = nvml.devices()
+    if not found:
+        return Check("gpu", False, "no CUDA GPU", "use --device recorded:h200, or a machine with a GPU")
+    problems, texts = [], []
+    for gpu in found:
+        capability = (
+            f" sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}" if gpu.compute_capability else ""
+        )
+        texts.append(f"cuda:{gpu.index} {gpu.name}{capability}")
+        if gpu.compute_capability and gpu.compute_capability < (7, 5):
+            problems.append(f"cuda:{gpu.index} is older than compute capability 7.5: use the extra cuda12")
+        if gpu.mig:
+            problems.append(f"cuda:{gpu.index} is in MIG mode: utilisation can't be read")
+        if gpu.compute_mode == "prohibited":
+            problems.append(f"cuda:{gpu.index} prohibits compute: nvidia-smi -i {gpu.index} -c 0")
+        users = nvml.compute_processes(gpu.index)
+        if users:
+            texts[-1] += f" (in use by {len(users)} process(es))"
+    return Check("gpu", not problems, "; ".join(texts), "; ".join(problems))
+
+
+def _probes() -> list[Check]:
+    command = (sys.executable, "-m", "warpdeck.core.probes")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL
+        )
+        output, ended = done.stdout, f"exit status {done.returncode}"
+    except subprocess.TimeoutExpired as error:
+        raw = error.stdout or b""
+        output = raw.decode(errors="replace") if isinstance(raw, bytes) else raw
+        ended = f"no answer within {PROBE_TIMEOUT_S} s"
+    except OSError as error:
+        output, ended = "", str(error)
+    found: dict[str, Check] = {}
+    for text in output.splitlines():
+        try:
+            data = json.loads(text)
+            found[data["name"]] = Check(data["name"], data["ok"], data["detail"], data["remedy"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    crashed = "loading it took the process down; reinstall the CUDA packages"
+    return [
+        found.get(name) or Check(name, False, f"the probe did not end: {ended}", crashed) for name in PROBES
+    ]
+
+
+def _tool(name: str, *patterns: str) -> str | None:
+    """Path of a CUDA tool on PATH, in a toolkit or in this environment's wheels."""
+    found = shutil.which(name)
+    if found:
+        return found
+    wheels = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    places = [*wheels.glob(f"*/bin/{name}"), *wheels.glob(f"*/bin/{name}/{name}")]
+    for pattern in patterns:
+        places.extend(sorted(Path("/").glob(pattern), reverse=True))
+    return next((str(p) for p in places if os.access(p, os.X_OK) and p.is_file()), None)
+
+
+def _ncu() -> Check:
+    path = _tool("ncu", "usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+    remedy = (
+        "only for hardware counters: install Nsight Compute (part of the CUDA toolkit) and put ncu on PATH"
+    )
+    if path is None:
+        return Check("ncu", False, "Nsight Compute not found", remedy)
+    status, text = _run(path, "--version", timeout=20)
+    last = text.splitlines()[-1] if text else ""
+    return Check("ncu", status == 0, f"{path}: {last}", "" if status == 0 else remedy)
+
+
+def _counter_permission() -> Check:
+    name = "ncu counter permission"
+    try:
+        text = Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        return Check(
+            name, False, "no NVIDIA kernel driver here, so nothing to permit", "see the check 'driver'"
+        )
+    restricted = "RmProfilingAdminOnly: 1" in text
+    administrator = os.geteuid() == 0 or _has_capability(21)  # CAP_SYS_ADMIN
+    if not restricted:
+        return Check(name, True, "counters are open to all users")
+    if administrator:
+        return Check(name, True, "counters are for administrators only, and this is one")
+    return Check(
+        name,
+        False,
+        "counters are for administrators only (ncu will say ERR_NVGPUCTRPERM)",
+        "run as root, or load the driver with options nvidia NVreg_RestrictProfilingToAdminUsers=0",
+    )
+
+
+def _has_capability(bit: int) -> bool:
+    for row in Path("/proc/self/status").read_text().splitlines():
+        if row.startswith("CapEff:"):
+            return bool(int(row.split()[1], 16) >> bit & 1)
+    return False
+
+
+def _sanitizer() -> Check:
+    path = _tool("compute-sanitizer", "usr/local/cuda*/bin/compute-sanitizer")
+    if path is None:
+        return Check(
+            "compute-sanitizer",
+            False,
+            "not found",
+            "only for `check --sanitize`: pip install nvidia-cuda-sanitizer-api, or install the CUDA toolkit",
+        )
+    status, text = _run(path, "--version", timeout=20)
+    first = next((row for row in text.splitlines() if "ersion" in row), text[:80])
+    return Check(
+        "compute-sanitizer",
+        status == 0,
+        f"{path}: {first}",
+        "" if status == 0 else "reinstall the CUDA toolkit",
+    )
+
+
+def _bubblewrap() -> Check:
+    path = shutil.which("bwrap")
+    remedy = "only to run generated or remote kernels: apt-get install bubblewrap"
+    if path is None:
+        return Check("bubblewrap", False, "not found", remedy)
+    status, text = _run(path, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true")
+    if status:
+        return Check(
+            "bubblewrap",
+            False,
+            f"{path} can't make a sandbox: {text[:200]}",
+            "allow unprivileged user namespaces",
+        )
+    return Check("bubblewrap", True, f"{path} works")
+
+
+def _landlock() -> Check:
+    remedy = "only to isolate untrusted kernels: Linux 5.13 or newer, with lsm=…,landlock on its command line"
+    if platform.system() != "Linux":
+        return Check("landlock", False, f"not on {platform.system()}", remedy)
+    library = ctypes.CDLL(None, use_errno=True)
+    abi = library.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))
+    if abi < 1:
+        return Check("landlock", False, os.strerror(ctypes.get_errno()), remedy)
+    return Check("landlock", True, f"ABI {abi}")
+
+
+def _user_namespaces() -> Check:
+    name = "user namespaces"
+    remedy = (
+        "only to isolate untrusted kernels: sysctl user.max_user_namespaces=10000, "
+        "and on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0"
+    )
+    path = shutil.which("unshare")
+    if path is None:
+        return Check(name, False, "the command unshare (util-linux) is missing", "apt-get install util-linux")
+    status, text = _run(path, "--user", "--map-root-user", "true")
+    return Check(name, status == 0, "allowed" if status == 0 else text[:200], "" if status == 0 else remedy)
+
+
+def _terminal(environ: Mapping[str, str]) -> Check:
+    term = environ.get("TERM", "")
+    columns, rows = shutil.get_terminal_size((0, 0))
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
+    colours = "none (NO_COLOR)" if environ.get("NO_COLOR") else _colours(term, environ)
+    parts = [f"TERM={term or 'unset'}", f"colours: {colours}", f"encoding: {encoding or 'unknown'}"]
+    problems = []
+    if environ.get("TMUX"):
+        parts.append("inside tmux")
+        if colours not in ("truecolor", "none (NO_COLOR)"):
+            problems.append(
+                "in tmux: set -ga terminal-overrides ',*:Tc', and set -s set-clipboard on to copy"
+            )
+    if not sys.stdout.isatty():
+        parts.append("output is not a terminal: commands run headless")
+    else:
+        parts.append(f"{columns}×{rows}")
+        if columns < 80 or rows < 24:
+            problems.append("enlarge the window to at least 80×24")
+        if term in ("", "dumb"):
+            problems.append("TERM names no capable terminal: export TERM=xterm-256color")
+    if encoding and encoding != "utf8":
+        problems.append(f"the dashboard needs UTF-8 (locale {locale or 'unset'}): export LC_ALL=C.UTF-8")
+    return Check("terminal", not problems, ", ".join(parts), "; ".join(problems))
+
+
+def _colours(term: str, environ: Mapping[str, str]) -> str:
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit") or "direct" in term:
+        return "truecolor"
+    if "256" in term or "kitty" in term:
+        return "256"
+    return "16" if term not in ("", "dumb") else "unknown"
+
+
+def _existing(path: Path) -> Path:
+    """The path or its nearest parent that exists."""
+    return next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+
+
+def _disk(home: Path) -> Check:
+    place = _existing(home)
+    free = shutil.disk_usage(place).free
+    detail = f"{free / 2**30:.1f} GiB free for {home}"
+    if not os.access(place, os.W_OK):
+        return Check(
+            "disk space", False, f"{place} can't be written", "set WARPDECK_HOME to a folder you can write"
+        )
+    if free < MIN_FREE_BYTES:
+        return Check("disk space", False, detail, "free some space, or set WARPDECK_HOME to another disk")
+    return Check("disk space", True, detail)
+
+
+def _filesystem(home: Path, kind: str | None, network: bool) -> Check:
+    if network:
+        return Check(
+            "file system",
+            False,
+            f"{home} is on {kind}, where SQLite's write-ahead log does not work",
+            "sessions go to a local folder instead; set WARPDECK_HOME to a local disk to choose which",
+        )
+    return Check("file system", True, f"{kind or 'unknown kind'}: fit for sessions")
+
+
+def _shared_memory() -> Check:
+    place = Path("/dev/shm")
+    if not place.is_dir():
+        return Check("shared memory", False, "/dev/shm is missing", "mount a tmpfs on /dev/shm")
+    total = shutil.disk_usage(place).total
+    detail = f"/dev/shm has {total / 2**30:.2f} GiB"
+    if total < 1 << 30:
+        return Check("shared memory", False, detail, "large sizes need more: docker run --shm-size=8g")
+    return Check("shared memory", True, detail)
+
+
+def _lock_folder(environ: Mapping[str, str]) -> Check:
+    folder = Path(environ.get("WARPDECK_LOCK_DIR") or "/run/lock")
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Check("gpu lock folder", True, f"{folder} can be written")
+    return Check(
+        "gpu lock folder",
+        False,
+        f"{folder} can't be written",
+        "set WARPDECK_LOCK_DIR to a folder that all users of the GPU can write",
+    )
