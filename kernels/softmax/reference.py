@@ -1,4 +1,4 @@
-"""Softmax's reference in float64 and its vendor call (torch.softmax)."""
+"""Softmax's reference in float64, its exact case, and its vendor call (torch.softmax)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def reference(x: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-    """y[i] = exp(x[i] - max x[i]) / sum of the same, along rows; x and y [m, n]."""
-    y = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True).astype(np.float64))
+def reference(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """exp(x - top) / sum of the same, with the row's maximum `top`; x and y [m, n]."""
+    y = np.exp(x - x.max(axis=1, keepdims=True))
     y /= y.sum(axis=1, keepdims=True)
-    return {"y": y}
+    return y
+
+
+def make_inputs(case: Any, rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
+    """Rows whose softmax is exact: 2^p maxima, equal small integers, and the rest 1,000 below them.
+
+    exp(-1000) is 0 in float32 and in float64, so the maxima get exactly 2^-p and the rest 0.
+    """
+    m, n = case.params["m"], case.params["n"]
+    tops = rng.integers(-4, 5, (m, 1)).astype(np.float32)
+    x = np.repeat(tops - 1000, n, axis=1)
+    for row, top in zip(x, tops[:, 0], strict=True):
+        count = 2 ** int(rng.integers(0, int(n).bit_length()))
+        row[rng.choice(n, count, replace=False)] = top
+    return {"x": x}
 
 
 def vendor(torch: Any, x: Any, y: Any) -> None:
-    """Softmax along rows into `y`."""
+    """Softmax along the rows of x into y, both [m, n]. Device tensors."""
     torch.softmax(x, dim=1, out=y)
