@@ -1,1 +1,1 @@
-"""What the hardware and its tools can tell: NVML, occupancy."""
+"""What the hardware says: NVML, occupancy, and later counters and traces. Knows nothing above it."""

@@ -1,1 +1,12 @@
-"""Compiling candidates to cubins, without a GPU."""
+"""Source to cubin, without a GPU: Numba through LTO-IR and nvJitLink, CUDA C++ through NVRTC.
+
+`CompilePool` compiles in processes of its own; nothing here imports Numba or the CUDA bindings before
+something is compiled.
+"""
+
+from __future__ import annotations
+
+from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
+from .cubin import KernelInfo
+
+__all__ = ["CompileError", "CompileRequest", "Compiled", "KernelInfo", "ToolchainError"]

@@ -1,0 +1,114 @@
+"""One compile, in this process: source to cubin with everything that is known about it.
+
+Imports Numba or NVRTC when called, so it runs in compile processes (`pool.CompilePool`), tests and
+scripts, not in the run process.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from .compiled import Compiled, CompileError, CompileRequest
+from .cubin import Cubin, KernelInfo
+from .sources import source_files
+
+
+def build(request: CompileRequest, files: Mapping[str, str] | None = None) -> Compiled:
+    """Compile a request. `files` are the digests its key was made from, if it has one.
+
+    Raises:
+        CompileError: it doesn't compile, or a source changed since `files`.
+        ToolchainError: the compiler is missing.
+    """
+    start = time.perf_counter()
+    now = source_files(request)
+    if files is not None and dict(files) != now:
+        raise CompileError(f"{request.file} changed while it was being compiled; evaluate it again")
+    if request.language == "numba":
+        cubin, ptx, log, symbols = _numba(request, now)
+    else:
+        text = Path(request.file).read_text(encoding="utf-8") if request.text is None else request.text
+        from .nvrtc import compile_source
+
+        cubin, ptx, log, symbols = compile_source(request, text)
+    try:
+        parsed = Cubin(cubin)
+    except ValueError as error:
+        raise CompileError(f"{request.file}: the compiler gave a {error}", log) from None
+    kernels = {
+        entry: parsed.info(symbol, log)
+        for entry, symbol in _entries(request, parsed.kernels, symbols).items()
+    }
+    return Compiled(
+        language=request.language,
+        cc=request.cc,
+        cubin=cubin,
+        kernels=kernels,
+        code_hash=parsed.code_hash([info.symbol for info in kernels.values()]),
+        log=log,
+        warnings=tuple(_cap_warnings(request, kernels, log)),
+        ptx=ptx,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _numba(
+    request: CompileRequest, files: Mapping[str, str]
+) -> tuple[bytes, str | None, str, dict[str, str]]:
+    from .numba_frontend import to_ltoir
+    from .nvjitlink import link
+
+    codes, fast = to_ltoir(request, files)
+    options = {"reg_cap": request.reg_cap, "lineinfo": request.lineinfo, "fastmath": fast}
+    cubin, log = link(codes, request.cc, **options)
+    ptx = None
+    if request.ptx:
+        ptx = link(codes, request.cc, ptx=True, **options)[0].rstrip(b"\0").decode()
+    return cubin, ptx, log, {}
+
+
+def _entries(request: CompileRequest, kernels: list[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Entry -> symbol, in the request's order; every kernel under its own name if none was asked for."""
+    if not request.entries:
+        if not kernels:
+            raise CompileError(f"{request.file}: there is no kernel (a __global__ function) in it")
+        return {symbol: symbol for symbol in kernels}
+    return {entry: known.get(entry) or _symbol(request, entry, kernels) for entry in request.entries}
+
+
+def _symbol(request: CompileRequest, entry: str, kernels: list[str]) -> str:
+    if entry in kernels:
+        return entry
+    # Mangled by C++ (_Z4axpyPf, _ZN2ns4axpyEPf) or by Numba (_ZN8warpdeck4axpyB2v1…).
+    mangled = re.compile(rf"^_ZN?(\d+\w+?)?{len(entry)}{re.escape(entry)}(?![a-z_]*\d*$)")
+    found = [symbol for symbol in kernels if mangled.match(symbol)]
+    if len(found) == 1:
+        return found[0]
+    what = "several kernels are called" if found else "there is no kernel"
+    have = f"; it has {', '.join(sorted(kernels))}" if kernels else ""
+    hint = '; declare it extern "C" __global__' if request.language == "cuda" else ""
+    raise CompileError(f"{request.file}: {what} {entry!r}{have}{hint}")
+
+
+def _cap_warnings(request: CompileRequest, kernels: Mapping[str, KernelInfo], log: str) -> Iterator[str]:
+    """Where the register cap isn't what runs. Beside __launch_bounds__ the assembler drops it silently."""
+    cap = request.reg_cap
+    if not cap:
+        return
+    raised = re.search(r"adjusting per thread register count of \d+ to lower bound of (\d+)", log)
+    if raised:
+        yield f"reg_cap={cap} is too low for this architecture; the compiler uses {raised[1]}"
+    for entry, info in kernels.items():
+        if info.max_threads is not None and info.register_limit is None:
+            yield (
+                f"reg_cap={cap} has no effect on {entry!r}: the compiler obeys its "
+                f"__launch_bounds__ ({info.max_threads} threads) instead"
+            )
+        elif info.register_limit not in (None, cap) and not raised:
+            yield (
+                f"reg_cap={cap} has no effect on {entry!r}: the compiler obeys its "
+                f"__maxnreg__({info.register_limit}) instead"
+            )

@@ -1,0 +1,178 @@
+"""What a compile asks for and gives back: plain data that crosses processes and lies in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ...telemetry.occupancy import max_threads_per_block, occupancy
+from ..errors import WarpdeckError
+from ..model import Launch, Resources, Value
+from .cubin import KernelInfo
+
+_MAGIC = b"warpdeck compiled 1\n"
+
+
+class CompileError(WarpdeckError):
+    """A candidate that doesn't compile. The message is the compiler's own, with the user's file and
+    line where the compiler knows them; `log` is everything it said."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class ToolchainError(WarpdeckError):
+    """The compiler itself is missing or unusable here: no candidate could compile."""
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """One compile, resolved. Equal `key` (see `keys.request_key`): equal result.
+
+    `parameters` are (NumPy dtype, rank) in the kernel's order, rank -1 for a scalar; CUDA C++ needs
+    none. `text` is the source of a kernel that has no file of its own.
+    """
+
+    language: str  # numba | cuda
+    file: str  # the variant's file; only a display name where `text` is given
+    entries: tuple[str, ...]  # kernels wanted; empty: every kernel of the file (CUDA C++)
+    cc: tuple[int, int]
+    parameters: tuple[tuple[str, int], ...] = ()
+    knobs: Mapping[str, Value] = field(default_factory=dict)  # without reg_cap
+    reg_cap: int = 0
+    options: tuple[str, ...] = ()  # more compiler options, CUDA C++ only
+    lineinfo: bool = True
+    ptx: bool = False  # Numba: also keep PTX (CUDA C++ always does)
+    text: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, for the compile process and the key."""
+        return {**asdict(self), "knobs": dict(self.knobs)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CompileRequest:
+        """Inverse of `to_json`."""
+        return cls(
+            **{
+                **data,
+                "entries": tuple(data["entries"]),
+                "cc": tuple(data["cc"]),
+                "parameters": tuple((str(d), int(n)) for d, n in data["parameters"]),
+                "options": tuple(data["options"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled candidate, ready to load. Sizes in bytes, times in seconds."""
+
+    language: str
+    cc: tuple[int, int]
+    cubin: bytes
+    kernels: Mapping[str, KernelInfo]  # by entry, in the order of the launches
+    code_hash: str  # over every kernel in `kernels`: equal hash, equal machine code and constants
+    log: str = ""
+    warnings: tuple[str, ...] = ()
+    ptx: str | None = None
+    seconds: float = 0.0  # spent compiling, also where the result came from the cache
+    cached: bool = False
+    launches: tuple[Launch, ...] = ()  # of the case it was compiled for; the first gives `resources`
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """Entry -> the kernel's symbol in the cubin."""
+        return {entry: info.symbol for entry, info in self.kernels.items()}
+
+    @property
+    def max_threads(self) -> int:
+        """The largest block that every kernel can be launched with, given its registers and bounds."""
+        limits = [max_threads_per_block(self.cc, k.registers) for k in self.kernels.values()]
+        return min([*limits, *(k.max_threads for k in self.kernels.values() if k.max_threads)])
+
+    @property
+    def resources(self) -> Resources:
+        """Of the first launch's kernel (of the first kernel, without occupancy, if none was given)."""
+        launch = self.launches[0] if self.launches else None
+        entry = launch.entry if launch else next(iter(self.kernels))
+        info = self.kernels[entry]
+        resources = Resources(
+            registers=info.registers,
+            spill_bytes=info.spill_bytes,
+            shared_bytes=info.shared_bytes,
+            local_bytes=info.local_bytes,
+            code_bytes=info.code_bytes,
+            code_hash=self.code_hash,
+        )
+        if launch is None:
+            return resources
+        x, y, z = launch.block
+        fit = occupancy(
+            self.cc,
+            info.registers,
+            x * y * z,
+            info.shared_bytes,
+            launch.shared,
+            info.barriers,
+        )
+        return replace(resources, occupancy=fit.occupancy, limiter=fit.limiter)
+
+    def with_launches(self, launches: Sequence[Launch]) -> Compiled:
+        """The same code for another case's launches.
+
+        Raises CompileError if a launch names a kernel that isn't here.
+        """
+        for launch in launches:
+            if launch.entry not in self.kernels:
+                raise CompileError(
+                    f"no kernel {launch.entry!r} to launch; there is {', '.join(map(repr, self.kernels))}"
+                )
+        return replace(self, launches=tuple(launches))
+
+    def to_bytes(self) -> bytes:
+        """Self-checking binary form. Launches aren't part of it."""
+        ptx = zlib.compress(self.ptx.encode()) if self.ptx is not None else b""
+        header = json.dumps(
+            {
+                "language": self.language,
+                "cc": list(self.cc),
+                "kernels": {entry: asdict(info) for entry, info in self.kernels.items()},
+                "code_hash": self.code_hash,
+                "log": self.log,
+                "warnings": list(self.warnings),
+                "seconds": self.seconds,
+                "sizes": [len(self.cubin), len(ptx) if self.ptx is not None else None],
+            }
+        ).encode()
+        body = struct.pack("<Q", len(header)) + header + self.cubin + ptx
+        return _MAGIC + hashlib.sha256(body).digest() + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Compiled:
+        """Inverse of `to_bytes`. Raises ValueError for damaged data."""
+        head = len(_MAGIC)
+        body = data[head + 32 :]
+        if data[:head] != _MAGIC or hashlib.sha256(body).digest() != data[head : head + 32]:
+            raise ValueError("not a compiled candidate, or a damaged one")
+        (size,) = struct.unpack_from("<Q", body)
+        header = json.loads(body[8 : 8 + size])
+        cubin_size, ptx_size = header["sizes"]
+        cubin = body[8 + size : 8 + size + cubin_size]
+        ptx = None if ptx_size is None else zlib.decompress(body[8 + size + cubin_size :]).decode()
+        return cls(
+            language=header["language"],
+            cc=tuple(header["cc"]),
+            cubin=cubin,
+            kernels={entry: KernelInfo(**info) for entry, info in header["kernels"].items()},
+            code_hash=header["code_hash"],
+            log=header["log"],
+            warnings=tuple(header["warnings"]),
+            ptx=ptx,
+            seconds=header["seconds"],
+        )

@@ -1,0 +1,276 @@
+"""Numba kernels to LTO-IR, for an architecture that need not be here: no GPU, no driver, no context.
+
+Only compile processes import this: Numba calls cuInit where there is a driver, after which no fork of
+the process can use CUDA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .compiled import CompileError, CompileRequest, ToolchainError
+from .nvjitlink import missing
+
+_loaded: dict[str, tuple[str, types.ModuleType]] = {}  # file -> (state of its sources, module)
+
+
+def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tuple[str, bytes]], bool]:
+    """Compile every wanted kernel of a request to LTO-IR.
+
+    Args:
+        files: Digests of the module and what it imports (`sources.source_files`).
+
+    Returns:
+        Pieces of code as (kind, data) for `nvjitlink.link`, and whether fast math was used. The symbol
+        of entry `e` starts with `_ZN8warpdeck` + len(e) + e.
+
+    Raises:
+        CompileError: the module, `make` or a kernel fails; the message is Python's or Numba's own.
+        ToolchainError: Numba is missing.
+    """
+    try:
+        from numba import cuda, from_dtype, void
+    except ImportError as error:
+        raise ToolchainError(missing(error)) from None
+    module = _load(Path(request.file), "".join(sorted(files.values())))
+    functions = _functions(module, request)
+    signature = void(*(_numba_type(from_dtype, dtype, rank) for dtype, rank in request.parameters))
+    codes: list[tuple[str, bytes]] = []
+    fast = bool(request.knobs.get("fastmath", False))
+    for entry, (function, options) in functions.items():
+        fast = fast or options["fastmath"]
+        with _architecture(request.cc):
+            try:
+                pieces, _ = cuda.compile_all(
+                    function,
+                    signature,
+                    cc=request.cc,
+                    output="ltoir",
+                    abi="numba",
+                    device=False,
+                    lineinfo=request.lineinfo,
+                    fastmath=fast,
+                    launch_bounds=options["launch_bounds"],
+                )
+            except ImportError as error:
+                raise ToolchainError(missing(error)) from None
+            except Exception as error:  # noqa: BLE001 - whatever Numba makes of a user's kernel
+                raise _numba_error(error, entry, request.file) from None
+        codes += [_piece(piece) for piece in pieces]
+    return codes, fast
+
+
+def _numba_type(from_dtype: Callable[..., Any], dtype: str, rank: int) -> Any:
+    import numpy as np
+
+    scalar = from_dtype(np.dtype(dtype))
+    if rank < 0:
+        return scalar
+    return scalar[(slice(None),) * (max(rank, 1) - 1) + (slice(None, None, 1),)]
+
+
+def _piece(piece: Any) -> tuple[str, bytes]:
+    """One item of `compile_all`'s list: LTO-IR, or code that the kernel links."""
+    if isinstance(piece, bytes | bytearray):
+        return "ltoir", bytes(piece)
+    kind = {"lib": "library", "a": "library", "o": "object", "": "library"}.get(piece.kind, piece.kind)
+    return kind, bytes(piece.data)
+
+
+# -- the user's module ------------------------------------------------------------------------------
+
+
+def _load(file: Path, state: str) -> types.ModuleType:
+    """Run a kernel module, afresh whenever it or something it imports has changed."""
+    known = _loaded.get(str(file))
+    if known is not None and known[0] == state:
+        return known[1]
+    spec = importlib.util.spec_from_file_location(f"_warpdeck_kernel_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise CompileError(f"{file}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.parent)
+    for name, other in list(sys.modules.items()):  # siblings of an earlier state, or of another workload
+        origin = getattr(other, "__file__", None)
+        if (
+            origin
+            and not name.startswith("warpdeck.")
+            and any(Path(origin).is_relative_to(f) for f in _folders)
+        ):
+            del sys.modules[name]
+    _folders.add(folder)
+    with _user_code(file), _importing_from(folder):
+        spec.loader.exec_module(module)
+    _loaded[str(file)] = state, module
+    return module
+
+
+_folders: set[str] = set()  # of the kernel modules run so far
+
+
+@contextlib.contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+@contextlib.contextmanager
+def _user_code(file: Path) -> Iterator[None]:
+    """Errors of the user's module as CompileError with its file and line."""
+    try:
+        yield
+    except CompileError:
+        raise
+    except SyntaxError as error:
+        raise CompileError(f"{error.filename}:{error.lineno}: {error.msg}") from None
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if Path(f.filename).parent == file.parent]
+        where = f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)
+        text = "".join(traceback.format_exception(error))
+        raise CompileError(f"{where}: {type(error).__name__}: {error}", text) from None
+
+
+def _functions(
+    module: types.ModuleType, request: CompileRequest
+) -> dict[str, tuple[types.FunctionType, dict[str, Any]]]:
+    """The Python function to compile for each entry, with Numba's options for it."""
+    file, make = Path(request.file), getattr(module, "make", None)
+    if make is None:
+        knobs = [name for name in request.knobs if name != "fastmath"]
+        if knobs:
+            raise CompileError(f"{file}: no make({', '.join(knobs)}); it must return the function to compile")
+        made: Any = {entry: getattr(module, entry, None) for entry in request.entries}
+    else:
+        with _user_code(file), _importing_from(str(file.parent)):
+            made = make(**_accepted(make, request, file))
+    if not isinstance(made, Mapping):
+        if len(request.entries) > 1:
+            raise CompileError(
+                f"{file}: make() returned one function, but the launches name "
+                f"{', '.join(map(repr, request.entries))}; return a dict of them"
+            )
+        made = {request.entries[0]: made}
+    functions = {}
+    for entry in request.entries:
+        if made.get(entry) is None:
+            raise CompileError(f"{file}: there is no kernel {entry!r}")
+        functions[entry] = _plain(made[entry], entry, file)
+    return functions
+
+
+def _accepted(make: Callable[..., Any], request: CompileRequest, file: Path) -> dict[str, Any]:
+    """The knobs to call make() with; `fastmath` only if it takes it."""
+    knobs = dict(request.knobs)
+    parameters = inspect.signature(make).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return knobs
+    if "fastmath" not in parameters:
+        knobs.pop("fastmath", None)
+    unknown = [name for name in knobs if name not in parameters]
+    if unknown:
+        raise CompileError(f"{file}: make() takes no knob {unknown[0]!r}")
+    return knobs
+
+
+def _plain(function: Any, entry: str, file: Path) -> tuple[types.FunctionType, dict[str, Any]]:
+    """A copy of the function under its entry's name, so that symbols are short and known."""
+    options: dict[str, Any] = {"fastmath": False, "launch_bounds": None}
+    if hasattr(function, "py_func"):  # decorated with cuda.jit
+        given = getattr(function, "targetoptions", {})
+        options["fastmath"] = bool(given.get("fastmath"))
+        options["launch_bounds"] = given.get("launch_bounds")
+        if given.get("max_registers"):
+            raise CompileError(f"{file}: {entry}: use the knob reg_cap, not max_registers")
+        function = function.py_func
+    if not isinstance(function, types.FunctionType):
+        raise CompileError(f"{file}: {entry}: a Python function is needed, not {type(function).__name__}")
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, entry, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__qualname__, copy.__module__ = entry, "warpdeck"
+    return copy, options
+
+
+# -- Numba ------------------------------------------------------------------------------------------
+
+
+class _Device:
+    def __init__(self, cc: tuple[int, int]) -> None:
+        self.compute_capability = cc
+
+
+@contextlib.contextmanager
+def _architecture(cc: tuple[int, int]) -> Iterator[None]:
+    """Let Numba compile device functions for `cc`.
+
+    It asks the current GPU for the architecture even where `cc` was given. That fails without a GPU,
+    and with one it would create a context there while something is being timed.
+    """
+    from numba.cuda import dispatcher
+
+    original = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: _Device(cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = original
+
+
+_NOISE = re.compile(
+    r"^(Failed in \w+ mode pipeline|During: |File |There (is|are) \d+ candidate|<source elided>|\s*\^|$)"
+)
+_CALL = re.compile(r"No implementation of function .* found for signature:\s*>>> (.+)", re.DOTALL)
+
+
+def _numba_error(error: Exception, entry: str, file: str) -> CompileError:
+    """Numba's message without its padding, with the user's line, which Numba itself often loses."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    found = _CALL.search(text)
+    if found:
+        message = f"no implementation of {found[1].splitlines()[0]}"
+    else:
+        lines = [line.strip() for line in text.splitlines() if not _NOISE.match(line.strip())]
+        message = lines[0] if lines else type(error).__name__
+    if not isinstance(error, _numba_errors()):
+        message = f"{type(error).__name__}: {message}"
+    where = _location(error, text, file)
+    return CompileError(f"{where}: {entry}: {message}", text)
+
+
+def _numba_errors() -> tuple[type[BaseException], ...]:
+    from numba.core.errors import NumbaError
+    from numba.cuda.core.errors import NumbaError as CudaNumbaError
+
+    return NumbaError, CudaNumbaError
+
+
+def _location(error: Exception, text: str, file: str) -> str:
+    """`file:line` of the statement Numba was at: from its frames' locals, else from its message."""
+    place = ""
+    frame = error.__traceback__
+    while frame is not None:
+        for name in ("self", "inst", "expr"):
+            loc = getattr(frame.tb_frame.f_locals.get(name), "loc", None)
+            line, source = getattr(loc, "line", None), getattr(loc, "filename", None)
+            if line and source and Path(source).is_absolute():
+                place = f"{source}:{line}"
+        frame = frame.tb_next
+    if not place:
+        found = re.search(r'File "([^"]+)", line (\d+)', text)
+        place = f"{found[1]}:{found[2]}" if found else file
+    return place

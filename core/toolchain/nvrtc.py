@@ -1,0 +1,120 @@
+"""CUDA C++ to cubin and PTX through NVRTC, in one compile. Needs no driver and no GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .compiled import CompileError, CompileRequest, ToolchainError
+from .nvjitlink import missing
+from .sources import include_folders
+
+_LINE = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)$")
+_USE = "NVRTC has no host headers; use "
+_REMEDIES = {
+    "stdint.h": _USE + "<cuda/std/cstdint>",
+    "cstdint": _USE + "<cuda/std/cstdint>",
+    "stddef.h": _USE + "<cuda/std/cstddef>",
+    "limits.h": _USE + "<cuda/std/climits>",
+    "float.h": _USE + "<cuda/std/cfloat>",
+    "limits": _USE + "<cuda/std/limits>",
+    "type_traits": _USE + "<cuda/std/type_traits>",
+    "math.h": "leave it out: NVRTC has the functions built in",
+    "cmath": "leave it out: NVRTC has the functions built in",
+    "cuda_runtime.h": "leave it out: NVRTC has the declarations built in",
+    "stdio.h": "leave it out: NVRTC has printf built in",
+    "cstdio": "leave it out: NVRTC has printf built in",
+}
+
+
+def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str, dict[str, str]]:
+    """Compile `text` for one architecture.
+
+    Knobs become -DNAME=value (a truth value 0 or 1).
+
+    Returns:
+        Cubin, PTX, the compiler's and assembler's log, and the symbols of those entries that are C++
+        expressions (`gemm<64>`).
+
+    Raises:
+        CompileError: it doesn't compile, or NVRTC doesn't know the architecture.
+        ToolchainError: NVRTC is missing.
+    """
+    try:
+        from cuda.bindings import nvrtc
+
+        *_, supported = nvrtc.nvrtcGetSupportedArchs()
+    except (ImportError, RuntimeError) as error:
+        raise ToolchainError(missing(error)) from None
+    arch = request.cc[0] * 10 + request.cc[1]
+    if arch not in supported:
+        raise CompileError(
+            f"NVRTC here compiles for sm_{min(supported)} to sm_{max(supported)}, not sm_{arch}; "
+            "for older GPUs install warpdeck[cuda12]"
+        )
+    options = [f"--gpu-architecture=sm_{arch}", "--ptxas-options=-v", "--std=c++17"]
+    options += [f"-I{folder}" for folder in include_folders()]
+    options += [f"-D{name}={_macro(name, value)}" for name, value in request.knobs.items()]
+    if request.reg_cap:
+        options.append(f"--maxrregcount={request.reg_cap}")
+    if request.lineinfo:
+        options.append("-lineinfo")
+    options += request.options
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), request.file.encode(), 0, [], []))
+    try:
+        expressions = [entry for entry in request.entries if not entry.isidentifier()]
+        for entry in expressions:
+            _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, entry.encode()))
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(_first_error(log) or f"NVRTC: {result.name}", log)
+        symbols = {
+            entry: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, entry.encode())).decode()
+            for entry in expressions
+        }
+        ptx = _text(nvrtc, program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        size = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
+        cubin = _fill(nvrtc, program, nvrtc.nvrtcGetCUBIN, size)
+        return cubin, ptx, log, symbols
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
+    if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC: {result[0].name}")
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def _fill(nvrtc: Any, program: Any, get: Any, size: int) -> bytes:
+    data = b" " * size  # the bindings write into it
+    _checked(nvrtc, get(program, data))
+    return data
+
+
+def _text(nvrtc: Any, program: Any, size: Any, get: Any) -> str:
+    data = _fill(nvrtc, program, get, _checked(nvrtc, size(program)))
+    return data.rstrip(b"\0 \n").decode(errors="replace")
+
+
+def _macro(name: str, value: object) -> str:
+    if not name.isidentifier():
+        raise CompileError(f"knob {name!r} can't be a macro's name")
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _first_error(log: str) -> str:
+    """`file:line: message` of the first error, with a remedy for headers of the host's library."""
+    for line in log.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        message = f"{found['file']}:{found['line']}: {found['text']}"
+        header = re.search(r'cannot open source file "([^"]+)"|could not open source file "([^"]+)"', line)
+        name = Path(header[1] or header[2]).name if header else ""
+        if name in _REMEDIES:
+            message += f" ({_REMEDIES[name]})"
+        return message
+    return next((line for line in log.splitlines() if "error" in line), "")

@@ -1,0 +1,32 @@
+"""From a workload's candidate to the compile it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import Candidate
+from ..workload import Workload
+from .compiled import CompileRequest
+
+
+def candidate_request(
+    workload: Workload, candidate: Candidate, cc: tuple[int, int], *, ptx: bool = False
+) -> CompileRequest:
+    """The compile of a candidate for a compute capability. Raises UsageError for an unknown variant."""
+    variant = workload.variant(candidate.variant)
+    knobs = dict(candidate.config)
+    return CompileRequest(
+        language=variant.language,
+        file=str(variant.file.resolve()),
+        entries=tuple(dict.fromkeys(launch.entry for launch in variant.launches)),
+        cc=cc,
+        reg_cap=int(knobs.pop("reg_cap", 0)),
+        knobs=knobs,
+        parameters=tuple((a.dtype, -1 if a.kind == "scalar" else len(a.shape)) for a in workload.arguments),
+        ptx=ptx and variant.language == "numba",
+    )
+
+
+def cuda_request(source: str, name: str, cc: tuple[int, int], options: Sequence[str] = ()) -> CompileRequest:
+    """The compile of CUDA C++ text that has no file; `name` stands for it in messages."""
+    return CompileRequest("cuda", name, (), cc, options=tuple(options), text=source)

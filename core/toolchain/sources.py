@@ -1,0 +1,208 @@
+"""Which files a kernel's code comes from, and the key under which its compiled form is kept.
+
+Standard library only: this runs in the run process, which imports neither Numba nor the CUDA bindings.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from .compiled import CompileError, CompileRequest
+
+_PACKAGE = Path(__file__).resolve().parents[2]  # the folder that is the package `warpdeck`
+_TOOLS = (
+    "cuda-bindings",
+    "llvmlite",
+    "numba",
+    "numba-cuda",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-nvjitlink",
+    "nvidia-nvjitlink-cu12",
+    "nvidia-nvvm",
+    "nvidia-cuda-nvcc-cu12",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-cccl-cu12",
+)
+_FORMAT = 1  # raise it when the same inputs would give another result
+
+
+@functools.cache
+def toolchain_versions() -> dict[str, str]:
+    """Versions of the compilers that are installed as packages, and of a system toolkit if there is one."""
+    versions = {}
+    for name in _TOOLS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    try:
+        toolkit = json.loads(Path("/usr/local/cuda/version.json").read_text(encoding="utf-8"))
+        versions["cuda-toolkit"] = str(toolkit["cuda"]["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return versions
+
+
+@functools.cache
+def include_folders() -> tuple[Path, ...]:
+    """Where CUDA C++ may take headers from: the toolkit's wheels, else /usr/local/cuda."""
+    roots: list[Path] = []
+    for entry in dict.fromkeys([*sys.path, sysconfig.get_path("purelib")]):
+        wheels = Path(entry) / "nvidia"
+        if wheels.is_dir():
+            roots += sorted(wheels.glob("*/include"))
+    if not any((root / "cuda_fp16.h").is_file() for root in roots):
+        roots.append(Path("/usr/local/cuda/include"))
+    folders = [folder for root in roots for folder in (root, root / "cccl") if folder.is_dir()]
+    return tuple(dict.fromkeys(folders))
+
+
+def source_files(request: CompileRequest) -> dict[str, str]:
+    """Digest of every source file that a request's code comes from, by path.
+
+    For Numba the module and what it imports from its own folder, from this package or from other
+    folders of the user's; for CUDA C++ the file and what it includes from its own folder. Installed
+    packages and toolkit headers count by their versions.
+
+    Raises:
+        CompileError: a file can't be read, or includes a file that isn't allowed.
+    """
+    if request.text is not None:
+        _check_includes(request.text, request.file)
+        return {}
+    follow = _python_imports if request.language == "numba" else _cuda_includes
+    found: dict[str, str] = {}
+    todo = [Path(request.file)]
+    while todo:
+        path = todo.pop()
+        if str(path) in found:
+            continue
+        found[str(path)], more = _scan(path, follow)
+        todo += more
+    return found
+
+
+_scans: dict[tuple[str, int, int], tuple[str, tuple[Path, ...]]] = {}
+
+
+def _scan(path: Path, follow: Callable[[str, Path], Iterator[Path]]) -> tuple[str, tuple[Path, ...]]:
+    """A file's digest and the files it leads to, remembered while size and time stay the same."""
+    try:
+        state = path.stat()
+        known = (str(path), state.st_mtime_ns, state.st_size)
+        if known not in _scans:
+            data = path.read_bytes()
+            more = tuple(follow(data.decode(errors="replace"), path))
+            _scans[known] = hashlib.sha256(data).hexdigest(), more
+        return _scans[known]
+    except OSError as error:
+        raise CompileError(f"{path}: can't read the source: {error.strerror}") from None
+
+
+def request_key(request: CompileRequest, files: Mapping[str, str]) -> str:
+    """Hex digest over everything that decides the result: sources, knobs, options, architecture,
+    toolchain, and the file's path (line information holds it)."""
+    data, main = request.to_json(), request.file
+    numba = {
+        k: v for k, v in os.environ.items() if k.startswith("NUMBA_") and not k.startswith("NUMBA_CACHE")
+    }
+    content = [files[main], sorted(digest for path, digest in files.items() if path != main)] if files else []
+    text = json.dumps([_FORMAT, data, content, toolchain_versions(), numba], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- Python -----------------------------------------------------------------------------------------
+
+
+def _python_imports(text: str, path: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(text, str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise CompileError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for module in modules:
+            yield from _module_files(module, path.parent)
+
+
+def _module_files(module: str, folder: Path) -> list[Path]:
+    """The file of a module that isn't an installed one; empty if there is none."""
+    head, *tail = module.split(".")
+    if head in sys.stdlib_module_names:
+        return []
+    if head == "warpdeck":
+        file = _PACKAGE.joinpath(*tail).with_suffix(".py") if tail else None
+        return [file] if file is not None and file.is_file() else []
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
+    for entry in [str(folder), *sys.path]:
+        if entry in installed:
+            continue
+        base = Path(entry, head, *tail)
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if file.is_file():
+                return [file]
+    return []
+
+
+# -- CUDA C++ ---------------------------------------------------------------------------------------
+
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_DIRECTIVE = re.compile(
+    r"^[ \t]*(?:#|%:)[ \t]*(include_next|include|import|embed)\b[ \t]*([^\n]*)|__has_embed|^[ \t]*import\b",
+    re.MULTILINE,
+)
+_NAMED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
+
+
+def _included(text: str, where: str) -> Iterator[str]:
+    """Names of the headers a source includes. Raises CompileError for one that may not be read."""
+    text = re.sub(r"\\[ \t]*\r?\n", "", text)  # spliced lines
+    text = _COMMENT.sub(lambda m: m[0] if m[0][0] in "\"'" else " ", text)
+    for found in _DIRECTIVE.finditer(text):
+        directive, operand = found[1], (found[2] or "").strip()
+        if directive is None or directive in ("import", "embed"):
+            raise CompileError(f"{where}: only #include may bring in another file, not {found[0].strip()!r}")
+        named = _NAMED.match(operand)
+        if named is None:
+            raise CompileError(f"{where}: #include {operand}: write the header's name itself, not a macro")
+        name = named[1] or named[2]
+        if name.startswith(("/", "\\", "~")) or ".." in Path(name).parts:
+            raise CompileError(
+                f"{where}: #include {named[0]}: only headers of the CUDA toolkit and of the kernel's own "
+                "folder may be included"
+            )
+        yield name
+
+
+def _check_includes(text: str, where: str) -> None:
+    for _ in _included(text, where):
+        pass
+
+
+def _cuda_includes(text: str, path: Path) -> Iterator[Path]:
+    folder = path.parent
+    for name in _included(text, str(path)):
+        file = folder / name
+        if file.is_file():
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise CompileError(f'{path}: #include "{name}" leads out of the kernel\'s own folder')
+            yield file
