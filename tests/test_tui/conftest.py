@@ -1,0 +1,197 @@
+"""Synthetic runs, and the screens over them with an injected source and clock: no timers, no sleeping."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from warpdeck.core.errors import WarpdeckError
+from warpdeck.sessions.events import Event
+from warpdeck.sessions.state import RunState, reduce_all
+from warpdeck.tui.sources import Capabilities
+
+START = 1_796_000_000.0
+RECORDED = {
+    "name": "NVIDIA H200",
+    "spec": "recorded:h200",
+    "recorded": True,
+    "date": "2026-11-20",
+    "compute_capability": [9, 0],
+    "sm_count": 132,
+    "l2_bytes": 62914560,
+    "memory_bytes": 150_000_000_000,
+    "dram_gbs": 4812.8,
+    "fp32_tflops": 66.9,
+    "sm_clock_max_mhz": 1980.0,
+    "driver": "580.95",
+}
+LIVE = {**RECORDED, "spec": "cuda:0", "recorded": False, "date": None}
+
+
+def evaluation(step: int, rng: random.Random, baseline_ms: float = 0.02) -> dict[str, Any]:
+    """One `evaluation` event's data; every ninth is incorrect."""
+    config = {
+        "block_size": rng.choice([64, 128, 256]),
+        "items": rng.choice([1, 2, 4, 8]),
+        "reg_cap": rng.choice([0, 32]),
+    }
+    data: dict[str, Any] = {
+        "step": step,
+        "candidate": f"{config['block_size']}-{config['items']}-{config['reg_cap']}",
+        "variant": "tiled",
+        "source_hash": "0" * 12,
+        "config": config,
+        "status": "ok",
+        "message": "",
+        "score_ms": None,
+        "measurements": [],
+        "resources": {"registers": 16 + config["items"] * 4, "occupancy": 0.75, "code_hash": ""},
+        "same_as": None,
+    }
+    if step % 9 == 0:
+        return {**data, "status": "incorrect", "message": "case odd: element 3 is 1.0, expected 2.0"}
+    ms = baseline_ms * (1.2 - 0.05 * config["items"]) * rng.uniform(0.98, 1.02)
+    data["score_ms"] = ms
+    data["measurements"] = [
+        {
+            "case": "1024",
+            "cache": "cold",
+            "clock": "cupti",
+            "median_ms": ms,
+            "ci95_ms": [ms * 0.99, ms * 1.01],
+        }
+    ]
+    return data
+
+
+def run_events(
+    steps: int = 60, device: dict[str, Any] = RECORDED, *, planned: int | None = None, end: bool = False
+) -> list[Event]:
+    """A run of `steps` steps, one a second."""
+    rng = random.Random(7)
+    events: list[Event] = []
+
+    def add(kind: str, data: dict[str, Any], t: float) -> None:
+        events.append(Event(len(events) + 1, START + t, kind, data))
+
+    add("state", {"state": "running", "reason": ""}, 0.0)
+    add(
+        "start",
+        {
+            "workload": "softmax",
+            "agent": "random",
+            "seed": 1,
+            "space": "full",
+            "cases": [{"name": "1024", "params": {"n": 1024}}],
+            "device": device,
+            "protocol": {"cache": "cold", "samples": 100},
+            "steps": planned or steps,
+            "baseline": {"block_size": 256, "items": 1, "reg_cap": 0},
+            "knobs": {"block_size": [64, 128, 256], "items": [1, 2, 4, 8], "reg_cap": [0, 32]},
+            "vendor": {"1024": {"name": "PyTorch", "median_ms": 0.018}},
+            "floors": {"1024": 0.008},
+        },
+        0.1,
+    )
+    base = evaluation(1, random.Random(0))
+    base.update(candidate="baseline", config={"block_size": 256, "items": 1, "reg_cap": 0}, score_ms=0.02)
+    base["measurements"] = [
+        {"case": "1024", "cache": "cold", "clock": "cupti", "median_ms": 0.02, "ci95_ms": [0.0199, 0.0201]}
+    ]
+    add("baseline", base, 0.5)
+    add("message", {"level": "info", "text": "softmax on the device"}, 0.6)
+    best = None
+    for step in range(1, steps + 1):
+        data = evaluation(step, rng)
+        speedup = None if data["score_ms"] is None else 0.02 / data["score_ms"]
+        best = max((s for s in (best, speedup) if s is not None), default=None)
+        add("evaluation", data, float(step))
+        if data["status"] != "ok":
+            add("message", {"level": "warning", "text": f"step {step}: {data['status']}"}, float(step))
+        if not device["recorded"]:
+            add(
+                "sample",
+                {
+                    "gpu_util": 87,
+                    "mem_util": 41,
+                    "mem_used": 30_000_000_000,
+                    "mem_total": 150_000_000_000,
+                    "temp_c": 54,
+                    "power_w": 412.0,
+                    "power_limit_w": 700.0,
+                    "sm_mhz": 1755,
+                    "sm_max_mhz": 1980,
+                    "mem_mhz": 3201,
+                    "mem_max_mhz": 3201,
+                    "throttle": ["sw_power_cap"] if step % 2 else [],
+                },
+                float(step),
+            )
+        add(
+            "step",
+            {
+                "step": step - 1,
+                "reward": -1.0 if speedup is None else speedup - 1,
+                "speedup": speedup,
+                "best_speedup": best,
+                "config": data["config"],
+                "status": data["status"],
+            },
+            float(step),
+        )
+    if end:
+        add("state", {"state": "finished", "reason": "step budget reached"}, float(steps) + 1)
+    return events
+
+
+class FakeSource:
+    """A RunSource over a list of events; `arrive(n)` lets n more in."""
+
+    def __init__(self, events: list[Event], *, attach: bool = False) -> None:
+        self.capabilities = Capabilities(live=True, attach=attach)
+        self.session = "softmax-random-20261129-151204-3f9c"
+        self.events = events
+        self.arrived = len(events)
+        self.clock = events[-1].t
+        self.commands: list[str] = []
+        self.trouble: str | None = None
+        self.closed = False
+        self._state = RunState()
+
+    def poll(self) -> RunState | None:
+        if self.trouble:
+            raise WarpdeckError(self.trouble)
+        new = self.events[self._state.seq : self.arrived]
+        if not new:
+            return None
+        self._state = reduce_all(new, self._state)
+        return self._state
+
+    def now(self) -> float:
+        return self.clock
+
+    def command(self, name: str) -> None:
+        if self.trouble:
+            raise WarpdeckError(self.trouble)
+        self.commands.append(name)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def make_events() -> Callable[..., list[Event]]:
+    return run_events
+
+
+@pytest.fixture
+def make_source() -> Callable[..., FakeSource]:
+    return FakeSource
+
+
+@pytest.fixture
+def live_device() -> dict[str, Any]:
+    return LIVE

@@ -1,0 +1,344 @@
+"""The Run screen: one run, live, attached or replayed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer, Static
+
+from ...core.errors import WarpdeckError
+from ...sessions.events import Lifecycle
+from ...sessions.state import RunState
+from .. import view
+from ..braille import bar
+from ..format import config_flags, duration
+from ..sources import Playback, RunSource
+from ..widgets.gauges import GaugePanel
+from ..widgets.leaderboard import Leaderboard
+from ..widgets.log import LogPane
+from ..widgets.plot import Plot
+from .confirm import ConfirmScreen
+
+INTERVAL_S = 0.25
+TABLE_TICKS = 4  # the leaderboard, the dearest pane, is rebuilt at most every so many ticks
+
+PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
+TOP_PANES = PANES[:3]
+
+
+class RunScreen(Screen[None]):
+    """A view of a RunSource. `interval` is the seconds between polls; None: only `tick()` polls (tests)."""
+
+    HORIZONTAL_BREAKPOINTS = [
+        (0, "-tiny"),
+        (60, "-slim"),
+        (80, "-narrow"),
+        (100, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS = [
+        (0, "-flat"),
+        (16, "-short"),
+        (30, "-tall"),
+    ]
+    HELP = """\
+### Run
+
+One run as its log tells it: gauges of the GPU, reward and speedup per step, the leaderboard, messages.
+The console is only a view. Quitting leaves the run alive; `warpdeck attach` comes back to it.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "space", "pause", "Pause/resume", key_display="space", id="run.pause", tooltip="Pause or resume"
+        ),
+        Binding("s", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
+        Binding("left", "step(-1)", "Step", key_display="←→", id="replay.back", tooltip="One step back"),
+        Binding("right", "step(1)", "Step on", show=False, id="replay.forward"),
+        Binding(
+            "less_than_sign", "speed(-1)", "Speed", key_display="<>", id="replay.slower", tooltip="Slower"
+        ),
+        Binding("greater_than_sign", "speed(1)", "Faster", show=False, id="replay.faster"),
+        Binding("z", "zoom", "Maximise", id="run.zoom", tooltip="Maximise the focused pane, or back"),
+        Binding(
+            "p", "next_plot", "Next plot", show=False, id="run.plot", tooltip="Show the next pane on top"
+        ),
+        Binding("y", "copy", "Copy best", id="run.copy", tooltip="Copy the marked or the best configuration"),
+        Binding("question_mark", "help", "Help", key_display="?", id="run.help"),
+        Binding("q", "leave", "Quit", id="run.quit", tooltip="Leave the console; the run goes on"),
+        *(
+            Binding(
+                str(n),
+                f"digit({n})",
+                f"Focus {PANES[n - 1]}" if n <= len(PANES) else "",
+                show=False,
+                id=f"run.{n}",
+            )
+            for n in range(10)
+        ),
+    ]
+
+    def __init__(self, source: RunSource, *, interval: float | None = INTERVAL_S) -> None:
+        super().__init__()
+        self.source = source
+        self.state = RunState()
+        self._interval = interval
+        self._timer: Timer | None = None
+        self._trouble = ""
+        self._table_due = False
+        self._ticks_since_table = TABLE_TICKS
+        self._header = ("", "")
+        self._drawn: dict[str, object] = {}
+        self.add_class("-replay" if isinstance(source, Playback) else "-live")
+
+    def compose(self) -> ComposeResult:
+        yield Static("", id="title", markup=False)
+        yield Static("", id="progress", markup=False)
+        with Horizontal(id="top"):
+            yield GaugePanel(id="gauges")
+            yield Plot("Reward", empty="no steps yet", id="reward")
+            yield Plot("Speedup over the baseline", empty="no steps yet", id="speedup")
+        yield Leaderboard(id="leaderboard")
+        yield LogPane(id="log")
+        if isinstance(self.source, Playback):
+            yield Static("", id="replay", markup=False)
+        yield Footer(show_command_palette=False, compact=True)
+        yield Static("", id="tiny", markup=False)
+
+    def on_mount(self) -> None:
+        self.add_class("-top-speedup")
+        self.query_one("#leaderboard").focus()
+        self.call_after_refresh(self.tick)
+        if self._interval is not None:
+            self._timer = self.set_interval(self._interval, self.tick)
+
+    def on_unmount(self) -> None:
+        self.source.close()
+
+    def on_resize(self) -> None:
+        self.query_one("#tiny", Static).update(
+            f"warpdeck needs 60×16, this terminal is {self.size.width}×{self.size.height}"
+        )
+        self._draw_header()
+
+    # What the source says
+
+    async def tick(self) -> None:
+        """Poll the source and bring the screen up to date. The only place that does either.
+
+        The poll runs in a thread, so that a locked database can't freeze the keys; it touches no widget.
+        """
+        try:
+            state = await asyncio.to_thread(self.source.poll)
+        except WarpdeckError as error:
+            self._trouble = f"{error}; trying again"
+        else:
+            self._trouble = ""
+            if state is not None:
+                self._take(state)
+        if not self.is_attached:
+            return
+        self._ticks_since_table += 1
+        if self._table_due and self._ticks_since_table >= TABLE_TICKS:
+            self._draw_table()
+        self._draw_header()
+
+    def _take(self, state: RunState) -> None:
+        before, self.state = self.state, state
+        replay = isinstance(self.source, Playback)
+        with self.app.batch_update():
+            if state.sample is not before.sample or state.info is not before.info:
+                self.query_one(GaugePanel).show(*view.gauge_rows(state, replay))
+            if state.steps is not before.steps:
+                self.query_one("#reward", Plot).show(view.reward_series(state))
+                self.query_one("#speedup", Plot).show(view.speedup_series(state))
+            if state.messages is not before.messages:
+                self.query_one(LogPane).show(view.log_lines(state))
+        if state.leaderboard is not before.leaderboard or state.result is not before.result:
+            self._table_due = True
+        if state.lifecycle is not before.lifecycle:
+            self.refresh_bindings()
+            self._table_due = True
+            if before.seq and state.lifecycle.final and not replay:
+                self.notify(view.progress_line(state, self.source.now(), 200), title="The run has ended")
+
+    def _draw_table(self) -> None:
+        self._table_due, self._ticks_since_table = False, 0
+        tried = self.state.evaluations
+        self.query_one(Leaderboard).show(view.leaderboard(self.state), tried)
+
+    def _draw_header(self) -> None:
+        width = self.size.width - 2
+        capabilities = self.source.capabilities
+        mode = "REPLAY · " if capabilities.replay else "attached · " if capabilities.attach else ""
+        now = self.source.now()
+        self._put("#title", view.title_line(self.state, mode, width))
+        self._put("#progress", self._trouble or view.progress_line(self.state, now, width))
+        self.query_one("#progress").set_class(bool(self._trouble), "-trouble")
+        if isinstance(self.source, Playback):
+            self._put("#replay", replay_line(self.source, self.state, width))
+
+    def _put(self, selector: str, text: str) -> None:
+        if self._drawn.get(selector) != text:
+            self._drawn[selector] = text
+            self.query_one(selector, Static).update(text)
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what makes sense now is offered, in the footer, the help and the palette."""
+        replay = isinstance(self.source, Playback)
+        over = self.state.lifecycle.final
+        if action in ("step", "speed"):
+            return replay
+        if action == "stop":
+            return not replay and not over
+        if action == "pause":
+            return replay or not over
+        if action == "digit":
+            return replay or parameters[0] in range(1, len(PANES) + 1)
+        return True
+
+    def action_pause(self) -> None:
+        """Play or pause a replay; pause or resume a run between two steps."""
+        if isinstance(self.source, Playback):
+            self.source.toggle()
+            self._draw_header()
+            return
+        paused = self.state.lifecycle is Lifecycle.PAUSED
+        command, doing = ("resume", "resuming") if paused else ("pause", "pausing after this step")
+        self.run_worker(self._ask_run(command, doing))
+
+    def action_stop(self) -> None:
+        """Ask, then stop the run."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._ask_run("stop", "stopping after this step"))
+
+        self.app.push_screen(
+            ConfirmScreen(
+                "Stop the run?",
+                "It ends after the step it is in. What it measured is kept, and `tune --resume` can go on.",
+                yes="Stop it",
+                no="Let it run",
+            ),
+            answered,
+        )
+
+    async def _ask_run(self, command: str, doing: str) -> None:
+        try:
+            await asyncio.to_thread(self.source.command, command)
+        except WarpdeckError as error:
+            self.notify(str(error), title=f"could not {command}", severity="error", markup=False)
+        else:
+            self.notify(doing)
+
+    def action_step(self, direction: int) -> None:
+        """Step a replay."""
+        self._play(lambda playback: playback.step(direction))
+
+    def action_speed(self, direction: int) -> None:
+        """Change a replay's speed."""
+        self._play(lambda playback: playback.change_speed(direction))
+
+    def action_digit(self, digit: int) -> None:
+        """In a replay jump to tenths of it; else focus a pane by its number."""
+        if isinstance(self.source, Playback):
+            self._play(lambda playback: playback.seek(digit / 10))
+        else:
+            self.focus_pane(PANES[digit - 1])
+
+    def _play(self, act: Callable[[Playback], None]) -> None:
+        if isinstance(self.source, Playback):
+            act(self.source)
+            self._ticks_since_table = TABLE_TICKS  # a jump shows everything at once
+            self.run_worker(self.tick(), group="jump", exclusive=True)
+
+    def focus_pane(self, name: str) -> None:
+        """Focus a pane; where the top has room for fewer, bring it there."""
+        if self.maximized is not None:
+            self.minimize()
+        if name in TOP_PANES:
+            for other in TOP_PANES:
+                self.set_class(other == name, f"-top-{other}")
+        self.call_after_refresh(self._reach, name)
+
+    def _reach(self, name: str) -> None:
+        pane = self.query_one(f"#{name}")
+        if not pane.display:  # no room for it beside the others
+            self.maximize(pane, container=False)
+        pane.focus()
+
+    def action_next_plot(self) -> None:
+        """Show the next of gauges, reward and speedup on top (all are visible on a wide terminal)."""
+        current = next((i for i, n in enumerate(TOP_PANES) if self.has_class(f"-top-{n}")), 0)
+        names = TOP_PANES if self.has_class("-slim") else TOP_PANES[1:]
+        later = [n for n in TOP_PANES[current + 1 :] if n in names]
+        self.focus_pane(later[0] if later else names[0])
+
+    def action_zoom(self) -> None:
+        """Maximise the focused pane, or restore it."""
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is not None:
+            self.maximize(self.focused, container=False)
+
+    def action_copy(self) -> None:
+        """Copy the marked configuration (the best, unless the leaderboard has the focus) as flags."""
+        table = self.query_one(Leaderboard)
+        rows = view.leaderboard(self.state)
+        row = (
+            table.marked
+            if self.focused is table and table.marked is not None
+            else (rows[0] if rows else None)
+        )
+        if row is None:
+            self.notify("nothing measured yet", severity="warning")
+            return
+        text = config_flags(row.config)
+        self.app.copy_to_clipboard(text)
+        self.notify(f"copied: {text}", markup=False)
+
+    def action_help(self) -> None:
+        """Help for the focused pane."""
+        from .help import HelpScreen  # Markdown costs 60 ms, which first paint shouldn't pay
+
+        self.app.push_screen(HelpScreen(self))
+
+    def action_leave(self) -> None:
+        """Leave; while the run is alive, say first that it goes on."""
+        if isinstance(self.source, Playback) or self.state.lifecycle.final:
+            self.dismiss()
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.dismiss()
+
+        self.app.push_screen(
+            ConfirmScreen(
+                "Quit the console?",
+                f"The run goes on without it. `warpdeck attach {self.source.session}` comes back to it; "
+                "`s` is what stops it.",
+                yes="Quit",
+                no="Stay",
+                keys="q,ctrl+c,ctrl+q",
+            ),
+            answered,
+        )
+
+
+def replay_line(playback: Playback, state: RunState, width: int) -> str:
+    """ "▶ playing 4×  0:12 / 0:43  ████····  step 12": what the replay bar says."""
+    mark = "▶ playing" if playback.playing else "‖ paused "
+    head = f"{mark} {playback.speed:g}×  {duration(playback.position)} / {duration(playback.length)}  "
+    tail = f"  step {state.step}"
+    room = max(0, min(40, width - len(head) - len(tail)))
+    share = playback.position / playback.length if playback.length > 0 else 1.0
+    return head + bar(share, room) + tail
