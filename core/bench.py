@@ -1,0 +1,288 @@
+"""The bench: the one place where agents get numbers from.
+
+It owns restrictions, the baseline, plausibility, speedups, the finalists' paired re-measurement and the log, so that
+no agent can skip them. `Bench.evaluate(config)` is all that an agent calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .devices.base import Backend, Device
+from .errors import UsageError, WarpdeckError
+from .model import Candidate, Case, Config, DeviceInfo, Evaluation, Measurement, Protocol, Role, Status
+from .ranking import Result, rank
+from .stats import geomean
+from .workload import Workload
+
+EventSink = Callable[[str, Mapping[str, Any]], None]
+
+BASELINE_EVERY = 20  # evaluations between two measurements of the baseline while screening
+
+
+def _no_sink(kind: str, data: Mapping[str, Any]) -> None:
+    return None
+
+
+class Bench:
+    """One workload on one device, within one protocol.
+
+    Args:
+        workload: what is tuned.
+        device: where.
+        space: name of the search space.
+        cases: performance cases; each is timed and counts equally in the geometric mean.
+        protocol: how each candidate is measured.
+        seed: of everything random here (inputs, drawn samples).
+        sink: receives every event; None drops them.
+        quiet: context in which the device measures (the NVML sampler pauses in it).
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        device: Device,
+        *,
+        space: str = "full",
+        cases: Sequence[Case],
+        protocol: Protocol | None = None,
+        seed: int = 0,
+        sink: EventSink | None = None,
+        allow_shared: bool = False,
+        quiet: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        if space not in workload.spaces:
+            have = ", ".join(workload.spaces)
+            raise UsageError(f"workload '{workload.name}' has no space '{space}'; it has: {have}")
+        if not cases:
+            raise UsageError(f"workload '{workload.name}': nothing to measure; give at least one --size")
+        self.workload = workload
+        self.space = workload.spaces[space]
+        self.cases = tuple(cases)
+        self.protocol = protocol or Protocol()
+        self._sink = sink or _no_sink
+        self._quiet = quiet
+        self._valid = self._all_valid()
+        self._keys = {self.space.key(c) for c in self._valid}
+        self._backend: Backend = device.prepare(
+            workload, space=space, cases=cases, seed=seed, allow_shared=allow_shared
+        )
+        self._baselines: list[Evaluation] = []
+        self._since_baseline = 0
+        self._evaluations: dict[str, Evaluation] = {}
+        self._counts: dict[str, int] = {}
+        self._candidates: dict[str, Candidate] = {}  # by key; `quick` runs thousands of times a second
+        self.steps = 0
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device, labelled."""
+        return self._backend.info
+
+    @property
+    def backend(self) -> Backend:
+        """The device's side; for recording a space and for comparisons."""
+        return self._backend
+
+    def _all_valid(self) -> list[Config]:
+        valid = self.space.configs_for([case.params for case in self.cases])
+        if not valid:
+            names = ", ".join(c.name for c in self.cases)
+            raise UsageError(
+                f"workload '{self.workload.name}', space '{self.space.name}': no configuration satisfies the"
+                f" restrictions for size {names}"
+            )
+        return valid
+
+    def configs(self) -> list[Config]:
+        """Every configuration that is valid for all cases, in space order."""
+        return self._valid
+
+    def candidate(self, config: Config) -> Candidate:
+        """The candidate that a configuration stands for."""
+        return self.workload.candidate(self.space.name, config)
+
+    @property
+    def baseline_candidate(self) -> Candidate:
+        """What speedups are relative to."""
+        return self.workload.baseline(self.space.name)
+
+    def emit(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Append an event to the session."""
+        self._sink(kind, data)
+
+    def baseline(self) -> Evaluation:
+        """The latest measurement of the baseline; measured on first use. WarpdeckError if it fails."""
+        if not self._baselines:
+            self._measure_baseline()
+        return self._baselines[-1]
+
+    def _measure_baseline(self) -> None:
+        with self._quiet():
+            evaluation = self._judge(
+                self._backend.evaluate(self.baseline_candidate, self.cases, self.protocol)
+            )
+        self._since_baseline = 0
+        if evaluation.status is not Status.OK:
+            if self._baselines:  # it worked before: say so and keep the old one
+                self.emit(
+                    "message",
+                    {
+                        "level": "warning",
+                        "text": f"baseline not re-measured: {evaluation.status}: {evaluation.message}",
+                    },
+                )
+                return
+            raise WarpdeckError(
+                f"the baseline {dict(self.baseline_candidate.config)} of '{self.workload.name}' failed:"
+                f" {evaluation.status}: {evaluation.message}"
+            )
+        self._baselines.append(evaluation)
+        self.emit("baseline", evaluation.to_json())
+
+    def restore(self, baselines: Iterable[Evaluation], evaluations: Iterable[Evaluation]) -> None:
+        """Take over what an interrupted run had measured, without measuring or logging it again."""
+        self._baselines.extend(baselines)
+        for evaluation in evaluations:
+            self._count(evaluation)
+
+    def _restricted(self, config: Config) -> Evaluation | None:
+        if self.space.key(config) in self._keys:
+            return None
+        reasons = [self.space.why_invalid(config, case.params) for case in self.cases]
+        why = next((r for r in reasons if r), "not a configuration of this space")
+        return Evaluation(self.candidate(config), Status.RESTRICTED, why)
+
+    def _judge(self, evaluation: Evaluation) -> Evaluation:
+        """A time below the physical floor is an error of the measurement or a cheat, not a record."""
+        if evaluation.status is not Status.OK:
+            return evaluation
+        for measured in evaluation.measurements:
+            floor = self._backend.floor_ms(self._case(measured.case), measured.cache)
+            if floor is not None and measured.median_ms < floor:
+                return Evaluation(
+                    evaluation.candidate,
+                    Status.IMPLAUSIBLE,
+                    f"case {measured.case}: {measured.median_ms * 1e3:.2f} µs is below the physical floor of"
+                    f" {floor * 1e3:.2f} µs",
+                    resources=evaluation.resources,
+                    checks=evaluation.checks,
+                )
+        return evaluation
+
+    def _case(self, name: str) -> Case:
+        return next(c for c in self.cases if c.name == name)
+
+    def _count(self, evaluation: Evaluation) -> None:
+        self.steps += 1
+        self._since_baseline += 1
+        self._counts[str(evaluation.status)] = self._counts.get(str(evaluation.status), 0) + 1
+        self._evaluations[evaluation.candidate.id] = evaluation
+
+    def _log(self, evaluation: Evaluation) -> Evaluation:
+        self._count(evaluation)
+        self.emit("evaluation", {"step": self.steps, **evaluation.to_json()})
+        return evaluation
+
+    def evaluate(self, config: Config) -> Evaluation:
+        """Judge one configuration: restrict, compile, check, time, log. Never raises for a candidate's failure."""
+        return next(self.evaluate_many([config]))
+
+    def evaluate_many(self, configs: Iterable[Config]) -> Iterator[Evaluation]:
+        """Judge configurations in order; a live device compiles ahead. The baseline is repeated every 20."""
+        self.baseline()
+        batch: list[Config] = []
+        for config in configs:
+            batch.append(config)
+            if len(batch) >= max(1, BASELINE_EVERY - self._since_baseline):
+                yield from self._evaluate_batch(batch)
+                batch = []
+        yield from self._evaluate_batch(batch)
+
+    def _evaluate_batch(self, configs: Sequence[Config]) -> Iterator[Evaluation]:
+        if not configs:
+            return
+        if self._since_baseline >= BASELINE_EVERY:
+            self._measure_baseline()
+        restricted = [self._restricted(c) for c in configs]
+        allowed = [self.candidate(c) for c, r in zip(configs, restricted, strict=True) if r is None]
+        results = self._backend.evaluate_many(allowed, self.cases, self.protocol)
+        for refusal in restricted:
+            if refusal is not None:
+                yield self._log(refusal)
+                continue
+            with self._quiet():
+                evaluation = next(results)
+            yield self._log(self._judge(evaluation))
+
+    def quick(
+        self, config: Config, case: Case, rng: np.random.Generator | None = None
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """One warm-up and five samples, in ms: the environment's protocol. Not logged; empty if it failed.
+
+        `rng` replaces a recorded device's own generator, so that a seeded environment is reproducible.
+        """
+        if self.space.key(config) not in self._keys:
+            return Status.RESTRICTED, np.empty(0)
+        return self._backend.quick(self.candidate(config), case, cache=self.protocol.cache, rng=rng)
+
+    def quick_baseline(
+        self, case: Case, rng: np.random.Generator | None = None
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """The baseline by the environment's protocol."""
+        return self._backend.quick(self.baseline_candidate, case, cache=self.protocol.cache, rng=rng)
+
+    def speedup(self, evaluation: Evaluation) -> float | None:
+        """Screening speedup: geometric mean over cases against the latest baseline; None without a time."""
+        if evaluation.status is not Status.OK:
+            return None
+        base = self.baseline()
+        ratios = []
+        for measured in evaluation.measurements:
+            reference = base.measurement(measured.case)
+            if reference is None:
+                return None
+            ratios.append(reference.median_ms / measured.median_ms)
+        return geomean(ratios)
+
+    def vendor(self) -> dict[str, Measurement]:
+        """The vendor library's measurement of every case that has one."""
+        with self._quiet():
+            found = {c.name: self._backend.vendor(c, self.protocol.cache) for c in self.cases}
+        return {name: m for name, m in found.items() if m is not None}
+
+    def floors(self) -> dict[str, float]:
+        """The physical floor of every case that has one, ms."""
+        found = {c.name: self._backend.floor_ms(c, self.protocol.cache) for c in self.cases}
+        return {name: f for name, f in found.items() if f is not None}
+
+    def finish(self, finalists: int = 8) -> Result:
+        """Re-measure the finalists against the baseline and each other on fresh samples; log and return the result."""
+        start = time.monotonic()
+        with self._quiet():
+            result = rank(self, list(self._evaluations.values()), finalists)
+        self.emit("result", {**result.to_json(), "counts": dict(self._counts), "finish_s": time.monotonic() - start})
+        return result
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Evaluations so far by status."""
+        return dict(self._counts)
+
+    def close(self) -> None:
+        """Release the device's side."""
+        self._backend.close()
+
+
+def performance_cases(workload: Workload, sizes: Sequence[int]) -> list[Case]:
+    """One performance case a size; the workload's own performance cases where no size is given."""
+    if sizes:
+        return [workload.size_case(n) for n in dict.fromkeys(sizes)]
+    own = [c for c in workload.cases if c.role is Role.PERFORMANCE]
+    return own or [workload.size_case(workload.default_size)]

@@ -1,0 +1,211 @@
+"""From screening to a result: finalists, paired re-measurement, intervals, the tied set.
+
+Screening times of different configurations were taken minutes apart, so they only choose the finalists. Every
+finalist is then measured again, interleaved with the baseline; the fastest is the best, and each other finalist is
+interleaved with it: what is not shown to be slower is tied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .devices.base import Paired
+from .model import Candidate, Evaluation, Status
+from .stats import Speedup, Verdict, blocks_for, combined_speedup, geomean, paired_speedup
+
+if TYPE_CHECKING:
+    from .bench import Bench
+
+NEAR = 1.10  # finalists lie within 10% of the best screening score, or among the first three
+SURE = 3
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The best candidate on one case, from the paired samples (ms)."""
+
+    name: str
+    params: Mapping[str, int]
+    median_ms: float
+    baseline_ms: float
+    speedup: Speedup
+    vendor_ms: float | None
+    floor_ms: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of `cases`. Ratios: vendor's time / ours (over 1: faster than the vendor); floor / ours
+        (1: at the physical limit)."""
+        return {
+            "name": self.name,
+            "params": dict(self.params),
+            "median_ms": self.median_ms,
+            "baseline_ms": self.baseline_ms,
+            "speedup": self.speedup.ratio,
+            "speedup_ci": _ci(self.speedup),
+            "vendor_ms": self.vendor_ms,
+            "vendor_ratio": self.vendor_ms / self.median_ms if self.vendor_ms else None,
+            "floor_ms": self.floor_ms,
+            "floor_ratio": self.floor_ms / self.median_ms if self.floor_ms else None,
+        }
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A re-measured candidate: its evaluation, its speedup over the baseline, and how it stands to the best."""
+
+    evaluation: Evaluation
+    speedup: Speedup
+    tied: bool
+    against_best: Speedup | None = None  # None for the best itself
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of `finalists`."""
+        return {
+            "candidate": self.evaluation.candidate.id,
+            "config": dict(self.evaluation.candidate.config),
+            "score_ms": self.evaluation.score_ms,
+            "speedup": self.speedup.ratio,
+            "speedup_ci": _ci(self.speedup),
+            "verdict": str(self.speedup.verdict),
+            "tied": self.tied,
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found. Without any `ok` candidate only `baseline` is set."""
+
+    baseline: Evaluation
+    best: Finalist | None = None
+    cases: Sequence[CaseResult] = ()
+    finalists: Sequence[Finalist] = ()
+    tied: Sequence[Evaluation] = ()
+    clock: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The `result` event: the documented part of `tune --json` that the core knows."""
+        best = None
+        if self.best is not None:
+            evaluation = self.best.evaluation
+            score = geomean([c.median_ms for c in self.cases])
+            best = {
+                "candidate": evaluation.candidate.id,
+                "variant": evaluation.candidate.variant,
+                "config": dict(evaluation.candidate.config),
+                "launch": evaluation.to_json(samples=False)["launches"],
+                "score_ms": score,
+                "speedup": self.best.speedup.ratio,
+                "speedup_ci": _ci(self.best.speedup),
+                "verdict": str(self.best.speedup.verdict),
+                "status": str(evaluation.status),
+                "resources": evaluation.resources.to_json() if evaluation.resources else None,
+            }
+        return {
+            "baseline": {
+                "config": dict(self.baseline.candidate.config),
+                "variant": self.baseline.candidate.variant,
+                "score_ms": self.baseline.score_ms,
+            },
+            "best": best,
+            "cases": [c.to_json() for c in self.cases],
+            "tied": [dict(e.candidate.config) for e in self.tied],
+            "finalists": [f.to_json() for f in self.finalists],
+            "vendor_ratio": _mean_ratio([(c.vendor_ms, c.median_ms) for c in self.cases]),
+            "floor_ratio": _mean_ratio([(c.floor_ms, c.median_ms) for c in self.cases]),
+            "clock": self.clock,
+            "cache": str(self.baseline.measurements[0].cache) if self.baseline.measurements else None,
+        }
+
+
+def _ci(speedup: Speedup) -> list[float | None]:
+    return [x if math.isfinite(x) and x > 0 else None for x in (speedup.lo, speedup.hi)]
+
+
+def _mean_ratio(pairs: Sequence[tuple[float | None, float]]) -> float | None:
+    known = [a / b for a, b in pairs if a is not None]
+    return geomean(known) if known and len(known) == len(pairs) else None
+
+
+def _finalists(evaluations: Sequence[Evaluation], limit: int) -> list[Evaluation]:
+    """The fastest by screening score, one per distinct binary and launch."""
+    scored = sorted(
+        ((e.score_ms, e) for e in evaluations if e.score_ms is not None), key=lambda pair: pair[0]
+    )
+    chosen: list[Evaluation] = []
+    seen: set[Any] = set()
+    for score, evaluation in scored:
+        if len(chosen) >= limit or (len(chosen) >= SURE and score > scored[0][0] * NEAR):
+            break
+        key = identity(evaluation)
+        if key not in seen:
+            seen.add(key)
+            chosen.append(evaluation)
+    return chosen
+
+
+def identity(evaluation: Evaluation) -> Any:
+    """Equal for evaluations whose binaries and launches are equal: they tie by construction."""
+    code = evaluation.resources.code_hash if evaluation.resources else ""
+    if not code:
+        return evaluation.candidate.id
+    return code, tuple(sorted((case, launches) for case, launches in evaluation.launches.items()))
+
+
+def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) -> list[Paired]:
+    return [
+        bench.backend.compare(a, b, case, bench.protocol.cache, blocks=spread[case.name])
+        for case in bench.cases
+    ]
+
+
+def _speedup(pairs: Sequence[Paired]) -> Speedup:
+    return combined_speedup([(p.a_ms, p.b_ms) for p in pairs])
+
+
+def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
+    """Re-measure the finalists of a run and decide. Candidates that fail now are dropped, with a message."""
+    baseline = bench.baseline()
+    chosen = _finalists([e for e in evaluations if e.status is Status.OK], limit)
+    if not chosen:
+        return Result(baseline, clock=baseline.measurements[0].clock)
+    blocks = {
+        m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(chosen[0], m.case)))
+        for m in baseline.measurements
+    }
+    against: list[tuple[Evaluation, list[Paired], Speedup]] = []
+    for evaluation in chosen:
+        pairs = _pairs(bench, baseline.candidate, evaluation.candidate, blocks)
+        against.append((evaluation, pairs, _speedup(pairs)))
+    against.sort(key=lambda item: -item[2].ratio)
+    best, best_pairs, best_speedup = against[0]
+    finalists = [Finalist(best, best_speedup, tied=True)]
+    for evaluation, _, speedup in against[1:]:
+        versus = _speedup(_pairs(bench, best.candidate, evaluation.candidate, blocks))
+        finalists.append(Finalist(evaluation, speedup, versus.verdict is not Verdict.LOSS, versus))
+    tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
+    tied = [e for e in evaluations if e.status is Status.OK and identity(e) in tied_codes]
+    vendor = bench.vendor()
+    floors = bench.floors()
+    cases = [
+        CaseResult(
+            case.name,
+            case.params,
+            float(np.median(paired.b_ms)),
+            float(np.median(paired.a_ms)),
+            paired_speedup(paired.a_ms, paired.b_ms),
+            vendor[case.name].median_ms if case.name in vendor else None,
+            floors.get(case.name),
+        )
+        for case, paired in zip(bench.cases, best_pairs, strict=True)
+    ]
+    return Result(baseline, finalists[0], cases, finalists, tied, clock=best_pairs[0].clock)
+
+
+def _samples(evaluation: Evaluation, case: str) -> Any:
+    measured = evaluation.measurement(case)
+    return measured.samples_ms if measured else []
