@@ -1,0 +1,94 @@
+"""RunState as bytes, so that seeking in a log need not reduce it from the beginning.
+
+The per-step series is stored apart, in blocks that all later snapshots share; a snapshot holds only the
+rows of its last, unfinished block.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from .events import Lifecycle
+from .series import BLOCK, Series
+from .state import Entry, Message, RunInfo, RunState
+
+VERSION = 1  # of the state and this encoding; snapshots of another version are ignored
+
+
+def encode(state: RunState) -> tuple[bytes, bytes]:
+    """The state without the series' full blocks, and the rows after those."""
+    data = {
+        "seq": state.seq,
+        "t": state.t,
+        "started": state.started,
+        "active_s": state.active_s,
+        "lifecycle": state.lifecycle,
+        "reason": state.reason,
+        "info": state.info.data if state.info else None,
+        "baseline": _entry_json(state.baseline),
+        "steps": len(state.steps),
+        "step": state.step,
+        "best_speedup": state.best_speedup,
+        "last_step": state.last_step,
+        "evaluations": state.evaluations,
+        "counts": state.counts,
+        "leaderboard": [_entry_json(entry) for entry in state.leaderboard],
+        "last": _entry_json(state.last),
+        "samples": state.samples,
+        "messages": [[m.t, m.level, m.text] for m in state.messages],
+        "artifacts": state.artifacts,
+        "result": state.result,
+    }
+    full = len(state.steps) // BLOCK
+    text = json.dumps(data, separators=(",", ":")).encode()
+    return zlib.compress(text, 1), state.steps.block(full)
+
+
+def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:
+    """Inverse of `encode`, given the full blocks. Raises ValueError for anything damaged."""
+    try:
+        raw = json.loads(zlib.decompress(data))
+        steps = Series.from_blocks([*blocks, tail] if tail else blocks)
+        if len(steps) != raw["steps"]:
+            raise ValueError(f"{len(steps)} steps stored of {raw['steps']}")
+        return RunState(
+            seq=raw["seq"],
+            t=raw["t"],
+            started=raw["started"],
+            active_s=raw["active_s"],
+            lifecycle=Lifecycle(raw["lifecycle"]),
+            reason=raw["reason"],
+            info=RunInfo(raw["info"]) if raw["info"] is not None else None,
+            baseline=_entry(raw["baseline"]),
+            steps=steps,
+            step=raw["step"],
+            best_speedup=raw["best_speedup"],
+            last_step=raw["last_step"],
+            evaluations=raw["evaluations"],
+            counts=raw["counts"],
+            leaderboard=tuple(Entry(**_pairs(entry)) for entry in raw["leaderboard"]),
+            last=_entry(raw["last"]),
+            samples=tuple(raw["samples"]),
+            messages=tuple(Message(*message) for message in raw["messages"]),
+            artifacts=tuple((name, path) for name, path in raw["artifacts"]),
+            result=raw["result"],
+        )
+    except (zlib.error, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"damaged snapshot: {error}") from error
+
+
+def _entry_json(entry: Entry | None) -> dict[str, Any] | None:
+    return None if entry is None else {f.name: getattr(entry, f.name) for f in fields(entry)}
+
+
+def _entry(data: Mapping[str, Any] | None) -> Entry | None:
+    return None if data is None else Entry(**_pairs(data))
+
+
+def _pairs(data: Mapping[str, Any]) -> dict[str, Any]:
+    intervals = {name: tuple(data[name]) for name in ("score_ci_ms", "speedup_ci") if data[name] is not None}
+    return {**data, **intervals}
