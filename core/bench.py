@@ -1,7 +1,7 @@
 """The bench: the one place where agents get numbers from.
 
-It owns restrictions, the baseline, plausibility, speedups, the finalists' paired re-measurement and the log, so that
-no agent can skip them. `Bench.evaluate(config)` is all that an agent calls.
+It owns restrictions, the baseline, plausibility, speedups, the finalists' paired re-measurement and the
+log, so that no agent can skip them. `Bench.evaluate(config)` is all that an agent calls.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ class Bench:
             return None
         reasons = [self.space.why_invalid(config, case.params) for case in self.cases]
         why = next((r for r in reasons if r), "not a configuration of this space")
-        return Evaluation(self.candidate(config), Status.RESTRICTED, why)
+        variant = self.workload.variants[self.space.variant]
+        refused = Candidate(variant.name, dict(config), variant.source_hash)
+        return Evaluation(refused, Status.RESTRICTED, why)
 
     def _judge(self, evaluation: Evaluation) -> Evaluation:
         """A time below the physical floor is an error of the measurement or a cheat, not a record."""
@@ -191,11 +193,13 @@ class Bench:
         return evaluation
 
     def evaluate(self, config: Config) -> Evaluation:
-        """Judge one configuration: restrict, compile, check, time, log. Never raises for a candidate's failure."""
+        """Judge one configuration: restrict, compile, check, time, log. Never raises for a candidate's
+        failure."""
         return next(self.evaluate_many([config]))
 
     def evaluate_many(self, configs: Iterable[Config]) -> Iterator[Evaluation]:
-        """Judge configurations in order; a live device compiles ahead. The baseline is repeated every 20."""
+        """Judge configurations in order; a live device compiles ahead. The baseline is repeated every
+        20."""
         self.baseline()
         batch: list[Config] = []
         for config in configs:
@@ -263,11 +267,14 @@ class Bench:
         return {name: f for name, f in found.items() if f is not None}
 
     def finish(self, finalists: int = 8) -> Result:
-        """Re-measure the finalists against the baseline and each other on fresh samples; log and return the result."""
+        """Re-measure the finalists against the baseline and each other on fresh samples; log and return
+        the result."""
         start = time.monotonic()
         with self._quiet():
             result = rank(self, list(self._evaluations.values()), finalists)
-        self.emit("result", {**result.to_json(), "counts": dict(self._counts), "finish_s": time.monotonic() - start})
+        self.emit(
+            "result", {**result.to_json(), "counts": dict(self._counts), "finish_s": time.monotonic() - start}
+        )
         return result
 
     @property

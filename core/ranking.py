@@ -1,8 +1,8 @@
 """From screening to a result: finalists, paired re-measurement, intervals, the tied set.
 
-Screening times of different configurations were taken minutes apart, so they only choose the finalists. Every
-finalist is then measured again, interleaved with the baseline; the fastest is the best, and each other finalist is
-interleaved with it: what is not shown to be slower is tied.
+Screening times of different configurations were taken minutes apart, so they only choose the finalists.
+Every finalist is then measured again, interleaved with the baseline; the fastest is the best, and each
+other finalist is interleaved with it: what is not shown to be slower is tied.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Finalist:
-    """A re-measured candidate: its evaluation, its speedup over the baseline, and how it stands to the best."""
+    """A re-measured candidate: its evaluation, its speedup over the baseline, and how it stands to the
+    best."""
 
     evaluation: Evaluation
     speedup: Speedup
@@ -168,7 +169,8 @@ def _speedup(pairs: Sequence[Paired]) -> Speedup:
 
 
 def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
-    """Re-measure the finalists of a run and decide. Candidates that fail now are dropped, with a message."""
+    """Re-measure the finalists of a run and decide. Candidates that fail now are dropped, with a
+    message."""
     baseline = bench.baseline()
     chosen = _finalists([e for e in evaluations if e.status is Status.OK], limit)
     if not chosen:

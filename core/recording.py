@@ -1,8 +1,8 @@
 """Recordings: a fully measured search space of one workload, case and device, in a T4-valid JSON file.
 
-The file is gzip-compressed T4 (schema 1.0.0), so other tuners' tools read it; what T4 has no place for lies under
-`metadata.warpdeck` and `results[i].warpdeck`. Samples are kept in measuring order with their round, because two
-rounds a minute apart differ by more than two samples a millisecond apart.
+The file is gzip-compressed T4 (schema 1.0.0), so other tuners' tools read it; what T4 has no place for
+lies under `metadata.warpdeck` and `results[i].warpdeck`. Samples are kept in measuring order with their
+round, because two rounds a minute apart differ by more than two samples a millisecond apart.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from .errors import UsageError, WarpdeckError
 from .model import CacheMode, Config, DeviceInfo, Resources, Status
+from .space import value_text
 
 FORMAT = 1
 SUFFIX = ".t4.json.gz"
@@ -143,7 +144,7 @@ class Recording:
 
 def config_key(config: Config) -> str:
     """Comma-joined values in the space's knob order (as Kernel Tuner's cache keys)."""
-    return ",".join(str(v) for v in config.values())
+    return ",".join(value_text(v) for v in config.values())
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def from_json(data: Mapping[str, Any]) -> Recording:
     meta = data["metadata"]["warpdeck"]
     if int(meta["format"]) > FORMAT:
         raise ValueError(
-            f"written by a newer warpdeck (format {meta['format']}, this one reads {FORMAT}); upgrade warpdeck"
+            f"written by a newer warpdeck (format {meta['format']}; this one reads {FORMAT}); upgrade it"
         )
     entries = [_entry(r) for r in data["results"]]
     baseline = meta["baseline"]
@@ -307,8 +308,8 @@ def save(recording: Recording, path: Path) -> None:
         with os.fdopen(handle, "wb") as file:
             # mtime 0: the same recording gives the same bytes
             file.write(gzip.compress(text, compresslevel=9, mtime=0))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -1,4 +1,5 @@
-"""Synthetic recordings for tests: a made-up device, times from a formula plus seeded noise. Never shipped."""
+"""Synthetic recordings for tests: a made-up device, times from a formula plus seeded noise. Never
+shipped."""
 
 from __future__ import annotations
 
@@ -36,11 +37,13 @@ def true_ms(config: Config, n: int) -> float:
     return 0.02 * (n / 256) ** 2 * (1 + cost)
 
 
-def series(ms: float, rng: np.random.Generator, rounds: int = 8, each: int = 4, noise: float = 0.01) -> Series:
+def series(
+    ms: float, rng: np.random.Generator, rounds: int = 8, each: int = 4, noise: float = 0.01
+) -> Series:
     """Log-normal noise with a drift shared by each round."""
     drift = rng.normal(0, noise, rounds)
     values = ms * np.exp(np.repeat(drift, each) + rng.normal(0, noise, rounds * each))
-    return Series(np.maximum(values, 1e-6), np.repeat(np.arange(rounds, dtype=np.int32), each))
+    return Series(np.maximum(values, 1e-6).round(6), np.repeat(np.arange(rounds, dtype=np.int32), each))
 
 
 def make(workload: Workload, space: str, size: int, *, name: str = "test", seed: int = 0) -> Recording:

@@ -20,9 +20,9 @@ DEFAULT_RECORDING = "recorded:h200"
 def open_device(spec: str, recording_files: Iterable[Path] = (), *, allow_shared: bool = False) -> Device:
     """Open `auto`, `cuda:N`, `recorded:NAME` or `recorded:FILE`.
 
-    `recording_files` are the files that a NAME is looked up in (bundled with workloads or imported by the user).
-    `auto` takes the first CUDA GPU, else the default recording. NoDeviceError if a CUDA device was asked for and
-    isn't there; UsageError for anything that can't be a device.
+    `recording_files` are the files that a NAME is looked up in (bundled with workloads or imported by the
+    user). `auto` takes the first CUDA GPU, else the default recording. NoDeviceError if a CUDA device was
+    asked for and isn't there; UsageError for anything that can't be a device.
     """
     if spec == "auto":
         try:

@@ -29,10 +29,13 @@ class Paired:
 
 
 class Backend(Interface):
-    """One workload prepared on one device. Every method may raise a WarpdeckError for the *device's* failures;
-    a candidate's failures are statuses, never exceptions."""
+    """One workload prepared on one device. Every method may raise a WarpdeckError for the *device's*
+    failures; a candidate's failures are statuses, never exceptions."""
 
-    info: DeviceInfo
+    @property
+    def info(self) -> DeviceInfo:
+        """The device, labelled."""
+        ...
 
     def evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol) -> Evaluation:
         """Compile, check and time one candidate on every case."""
@@ -79,7 +82,10 @@ class Backend(Interface):
 class Device(Interface):
     """Where candidates are evaluated."""
 
-    info: DeviceInfo
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device is."""
+        ...
 
     def prepare(
         self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False

@@ -1,14 +1,13 @@
 """A device that answers from stored samples: read-only, seeded, and labelled wherever its numbers appear.
 
-An evaluation draws rounds with replacement (a bootstrap by round) and keeps each round's samples together, so that
-it is as noisy as measuring again would have been. The environment's quick protocol draws one round and five of its
-samples, as five launches in a row would have come from one moment.
+An evaluation draws rounds with replacement (a bootstrap by round) and keeps each round's samples
+together, so that it is as noisy as measuring again would have been. The environment's quick protocol
+draws one round and five of its samples, as five launches in a row would have come from one moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,8 @@ _EMPTY = np.empty(0)
 
 
 class RecordedDevice:
-    """Recordings of one name (or one file), possibly of several workloads and cases; read when they are needed."""
+    """Recordings of one name (or one file), possibly of several workloads and cases; read when they are
+    needed."""
 
     def __init__(self, spec: str, files: Sequence[Path]) -> None:
         if not files:
@@ -46,7 +46,7 @@ class RecordedDevice:
         self._spec = spec
         self._loaded: dict[Path, Recording] = {}
 
-    @cached_property
+    @property
     def info(self) -> DeviceInfo:
         """The device that was recorded, as its first file describes it."""
         return _with_spec(self._load(self._files[0]).reading, self._spec)
@@ -57,7 +57,8 @@ class RecordedDevice:
         return self._loaded[path]
 
     def recordings(self, workload: str | None = None, space: str | None = None) -> list[Recording]:
-        """The recordings behind this device, in case order; named files are filtered before they are read."""
+        """The recordings behind this device, in case order; named files are filtered before they are
+        read."""
         parts = [p for p in (workload, space) if p]
         files = [
             f for f in self._files if len(self._files) == 1 or all(f"-{p}-" in f"-{f.name}" for p in parts)
@@ -153,7 +154,11 @@ class RecordedBackend:
             first = first or entry
             if entry.status is not Status.OK:
                 return Evaluation(
-                    candidate, entry.status, entry.message, resources=entry.resources, compile_s=entry.compile_s
+                    candidate,
+                    entry.status,
+                    entry.message,
+                    resources=entry.resources,
+                    compile_s=entry.compile_s,
                 )
             series = entry.series.get(protocol.cache)
             if series is None:
@@ -211,8 +216,9 @@ class RecordedBackend:
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
         """One block a recorded round: both candidates' samples of that round.
 
-        The number of blocks is what was recorded, whatever was asked: a recording can't learn more about itself
-        by being asked again. Samples of one round share its drift, so they are not split into more blocks.
+        The number of blocks is what was recorded, whatever was asked: a recording can't learn more about
+        itself by being asked again. Samples of one round share its drift, so they are not split into more
+        blocks.
         """
         ea, eb = self.entry(a, case), self.entry(b, case)
         if ea is None or eb is None or cache not in ea.series or cache not in eb.series:
@@ -221,7 +227,9 @@ class RecordedBackend:
         shared = np.intersect1d(sa.rounds, sb.rounds)
         rows = [(sa.ms[sa.rounds == r], sb.ms[sb.rounds == r]) for r in shared]
         if not rows:
-            raise UsageError(f"{self.info.label}: the two candidates share no measuring round; nothing to compare")
+            raise UsageError(
+                f"{self.info.label}: the two candidates share no measuring round; nothing to compare"
+            )
         n = min(min(len(x), len(y)) for x, y in rows)
         return Paired(
             case.name,

@@ -1,0 +1,122 @@
+"""The bench on a recorded device: what every agent may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+
+from warpdeck.core import recording
+from warpdeck.core.bench import BASELINE_EVERY, Bench, performance_cases
+from warpdeck.core.devices import open_device
+from warpdeck.core.errors import UsageError, WarpdeckError
+from warpdeck.core.model import Evaluation, Status
+from warpdeck.kernels import load_workload
+
+Events = list[tuple[str, Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("recordings")
+    return synthetic.write(folder, load_workload("softmax"), "classic", [256, 1024])
+
+
+def bench(
+    files: list[Path], events: Events | None = None, *, sizes: tuple[int, ...] = (256,), seed: int = 1
+) -> Bench:
+    workload = load_workload("softmax")
+    sink = None if events is None else lambda kind, data: events.append((kind, data))
+    return Bench(
+        workload,
+        open_device("recorded:test", files),
+        space="classic",
+        cases=performance_cases(workload, sizes),
+        seed=seed,
+        sink=sink,
+    )
+
+
+def test_finds_the_optimum_with_its_ties_and_interval(files: list[Path]) -> None:
+    events: Events = []
+    run = bench(files, events, sizes=(256, 1024))
+    list(run.evaluate_many(run.configs()))
+    result = run.finish()
+    assert result.best is not None
+    assert result.best.evaluation.candidate.config["block_size"] == 64
+    # the true speedup of the formula lies in the interval, and the three caps (one binary) tie
+    truth = synthetic.true_ms({"block_size": 256}, 256) / synthetic.true_ms({"block_size": 64}, 256)
+    assert result.best.speedup.lo < truth < result.best.speedup.hi
+    assert [dict(e.candidate.config) for e in result.tied] == [
+        {"block_size": 64, "reg_cap": c} for c in (0, 32, 64)
+    ]
+    assert [c.name for c in result.cases] == ["256", "1024"]
+    kinds = [kind for kind, _ in events]
+    assert kinds.count("evaluation") == 9 and kinds[0] == "baseline" and kinds[-1] == "result"
+    assert events[-1][1]["counts"] == {"ok": 9}
+
+
+def test_every_event_can_be_read_back(files: list[Path]) -> None:
+    events: Events = []
+    run = bench(files, events)
+    evaluation = run.evaluate(run.configs()[0])
+    again = Evaluation.from_json(events[-1][1])
+    assert again.candidate.id == evaluation.candidate.id
+    assert again.score_ms == pytest.approx(evaluation.score_ms, rel=1e-6)
+
+
+def test_baseline_is_repeated_while_screening(files: list[Path]) -> None:
+    events: Events = []
+    run = bench(files, events)
+    list(run.evaluate_many(run.configs() * 5))
+    baselines = [i for i, (kind, _) in enumerate(events) if kind == "baseline"]
+    assert len(baselines) == 1 + 44 // BASELINE_EVERY
+    assert baselines[1] - baselines[0] == BASELINE_EVERY + 1
+
+
+def test_what_is_outside_the_space_is_restricted_and_never_timed(files: list[Path]) -> None:
+    run = bench(files)
+    evaluation = run.evaluate({"block_size": 96, "reg_cap": 0})
+    assert (
+        evaluation.status is Status.RESTRICTED and evaluation.score_ms is None and "96" in evaluation.message
+    )
+    assert run.quick({"block_size": 96, "reg_cap": 0}, run.cases[0])[0] is Status.RESTRICTED
+
+
+def test_faster_than_physics_is_implausible(files: list[Path], tmp_path: Path) -> None:
+    slow = recording.load(files[0])
+    device = replace(slow.device, dram_gbs=0.001)
+    path = tmp_path / f"test-softmax-classic-256{recording.SUFFIX}"
+    recording.save(replace(slow, device=device), path)
+    with pytest.raises(WarpdeckError, match="below the physical floor"):
+        bench([path]).baseline()
+
+
+def test_resume_measures_nothing_again(files: list[Path]) -> None:
+    first = bench(files)
+    done = [first.evaluate(c) for c in first.configs()[:4]]
+    events: Events = []
+    second = bench(files, events)
+    second.restore([first.baseline()], done)
+    assert second.steps == 4
+    result = second.finish()
+    assert result.best is not None and [kind for kind, _ in events] == ["result"]
+
+
+def test_nothing_ok_gives_a_result_without_a_best(files: list[Path]) -> None:
+    run = bench(files)
+    run.evaluate({"block_size": 96, "reg_cap": 0})
+    assert run.finish().best is None
+
+
+def test_bad_requests(files: list[Path]) -> None:
+    workload = load_workload("softmax")
+    device = open_device("recorded:test", files)
+    with pytest.raises(UsageError, match="no space 'fulll'"):
+        Bench(workload, device, space="fulll", cases=[workload.size_case(256)])
+    with pytest.raises(UsageError, match="nothing to measure"):
+        Bench(workload, device, space="classic", cases=[])
