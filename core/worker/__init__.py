@@ -1,1 +1,9 @@
-"""The killable process that holds a CUDA context."""
+"""Fresh, killable processes that hold one CUDA context each, and the jobs they do."""
+
+from __future__ import annotations
+
+from .client import KERNEL_S, ForkServer, WorkerHandle
+from .exchange import Exchange
+from .faults import WorkerDied, WorkerFault, WorkerTimeout
+
+__all__ = ["KERNEL_S", "Exchange", "ForkServer", "WorkerDied", "WorkerFault", "WorkerHandle", "WorkerTimeout"]

@@ -1,0 +1,266 @@
+"""The worker: one process, one CUDA context, jobs over a socket until it closes.
+
+Forked from the fork server, which has imported this module; CUDA starts in the `init` job. Jobs and their
+payloads are the methods called `job_…`; `client.WorkerHandle` is their caller.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from ..model import CacheMode, Protocol, Status
+from . import wire
+from .buffers import Binding
+from .clocks import CuptiClock
+from .faults import WorkerFault
+from .floors import floors
+from .gpu import Gpu, load_driver
+from .lane import HELPER_ENTRIES, Lane
+from .measure import Meter, Subject
+
+_FAULT_EXIT = 3
+
+
+def preload() -> None:
+    """Import, before the fork, what every worker needs. Touches neither CUDA nor CUPTI's library."""
+    try:
+        load_driver()
+        from cupti import cupti  # noqa: F401
+    except (ImportError, WorkerFault):
+        pass  # the `init` job says so
+
+
+def main(sock: socket.socket) -> int:
+    """Serve jobs. Returns the process's exit code."""
+    worker = Worker(sock)
+    while True:
+        try:
+            message, _ = wire.receive(sock)
+        except wire.Closed:
+            return 0
+        fatal = False
+        try:
+            job = getattr(worker, f"job_{message['job']}", None)
+            if job is None:
+                raise WorkerFault(Status.UNSUPPORTED, f"no job {message['job']!r}")
+            reply: dict[str, Any] = {"result": job(message.get("payload") or {})}
+        except WorkerFault as fault:
+            fatal = fault.fatal
+            reply = {"fault": {"status": str(fault.status), "message": fault.message, "fatal": fatal}}
+        except Exception as error:  # noqa: BLE001 - a bug of ours: tell, with its place, and end
+            fatal = True
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({place.name}, {place.filename}:{place.lineno})"
+            reply = {"fault": {"status": str(Status.RUNTIME_ERROR), "message": text, "fatal": True}}
+            traceback.print_exc()
+        try:
+            wire.send(sock, reply)
+        except wire.Closed:
+            return 0
+        if fatal:
+            return _FAULT_EXIT
+
+
+class Worker:
+    """State of one worker: the context, loaded code, bindings."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._gpu: Gpu | None = None
+        self._meter: Meter | None = None
+        self._languages: dict[str, str] = {}
+        self._bindings: dict[str, Binding] = {}
+        self._subjects: dict[str, Subject] = {}
+
+    def _tick(self) -> None:
+        wire.send(self._sock, {"tick": 1})
+
+    @property
+    def gpu(self) -> Gpu:
+        """The context. Raises WorkerFault before `init`."""
+        if self._gpu is None:
+            raise WorkerFault(Status.UNSUPPORTED, "the worker has no context yet")
+        return self._gpu
+
+    @property
+    def meter(self) -> Meter:
+        """What measures. Raises WorkerFault where the helper kernels weren't loaded."""
+        if self._meter is None:
+            raise WorkerFault(Status.UNSUPPORTED, "the worker has no helper kernels yet")
+        return self._meter
+
+    def job_ping(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Nothing; for liveness."""
+        return {"payload": payload.get("payload")}
+
+    def job_init(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Start CUDA. {device, clock: auto|cupti|event} -> device facts, `clock`, `cupti_error`."""
+        cupti, problem = None, None
+        if payload.get("clock", "auto") != "event":
+            try:
+                cupti = CuptiClock()
+            except Exception as error:  # noqa: BLE001
+                # Absent, too old for the driver, or taken by a profiler: events still work.
+                problem = f"{type(error).__name__}: {error}"
+                if payload.get("clock") == "cupti":
+                    raise WorkerFault(
+                        Status.UNSUPPORTED, f"CUPTI doesn't work: {problem}", fatal=True
+                    ) from error
+        self._cupti = cupti
+        self._gpu = Gpu(int(payload["device"]))
+        self._info = self._gpu.info()
+        return {**self._info, "clock": "cupti" if cupti else "event", "cupti_error": problem}
+
+    def job_helpers(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Load our own kernels. {cubin}"""
+        self.gpu.load("helpers", base64.b64decode(payload["cubin"]), HELPER_ENTRIES)
+        lane = Lane(self.gpu, self._cupti, self._info["l2_bytes"])
+        self._meter = Meter(lane, self._info["sm_clock_max_mhz"], self._tick)
+        return {}
+
+    def job_load(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Load a candidate. {code, cubin, entries: [symbol], language} -> kernels {symbol: attributes}"""
+        kernels = self.gpu.load(payload["code"], base64.b64decode(payload["cubin"]), payload["entries"])
+        self._languages[payload["code"]] = payload["language"]
+        return {"kernels": kernels}
+
+    def job_unload(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Forget a candidate. {code}"""
+        self._subjects = {k: s for k, s in self._subjects.items() if not k.startswith(payload["code"] + "|")}
+        self.gpu.unload(payload["code"])
+        return {}
+
+    def job_bind(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe a case's buffers. {key, arguments, seeds, outputs}; memory is taken when first used."""
+        self._release(payload["key"])
+        self._bindings[payload["key"]] = Binding(self.gpu, payload)
+        return {}
+
+    def job_release(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Free a case's memory. {key}"""
+        self._release(payload["key"])
+        return {}
+
+    def _release(self, key: str) -> None:
+        self._subjects = {k: s for k, s in self._subjects.items() if k.split("|")[1] != key}
+        binding = self._bindings.pop(key, None)
+        if binding:
+            binding.free()
+
+    def _subject(self, payload: Mapping[str, Any]) -> Subject:
+        code, key = payload["code"], payload["key"]
+        name = f"{code}|{key}|{payload['launches']}"
+        if name not in self._subjects:
+            if key not in self._bindings:
+                raise WorkerFault(Status.UNSUPPORTED, f"case {key!r} isn't bound")
+            self._subjects[name] = Subject(
+                self.meter.lane,
+                self._bindings[key],
+                code,
+                self._languages.get(code, "cuda"),
+                payload["launches"],
+            )
+        return self._subjects[name]
+
+    def job_run(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One checked launch. {code, key, launches, seed, download=true} -> {damage: null | what, seed}
+
+        Outputs are poisoned before and lie in the shared files after.
+        """
+        subject = self._subject(payload)
+        binding = subject.binding
+        target = binding.ensure_sets(1)[0]
+        binding.fill(target, int(payload["seed"]))
+        for operation in (*target.poison(), *subject.prepare(0), *subject.launches(0)):
+            operation.queue()
+        self.gpu.synchronize()
+        self.meter.lane.drop()
+        return self._verdict(subject, 0, download=payload.get("download", True))
+
+    def _verdict(self, subject: Subject, index: int, *, download: bool) -> dict[str, Any]:
+        target = subject.binding.sets[index]
+        damage = subject.binding.intact(target)
+        if download and damage is None:
+            subject.binding.download(target)
+        self.meter.lane.drop()
+        return {"damage": damage, "seed": target.seed}
+
+    def job_time(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Measure. {code, key, launches, protocol} -> samples_ms, sm_clock_mhz, clock, damage, seed, …
+
+        The shared files then hold the outputs of a set whose contents changed before a random one of the last
+        batch's launches; `seed` says to what.
+        """
+        subject = self._subject(payload)
+        timed = self.meter.measure(subject, _protocol(payload["protocol"]))
+        return {
+            **timed.to_json(self.meter.lane),
+            **self._verdict(subject, timed.swapped, download=payload.get("download", True)),
+        }
+
+    def job_pair(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """A B B A. {key, a: {code, launches}, b: …, cache, blocks, warmup} -> a_ms, b_ms [block][2]"""
+        a = self._subject({"key": payload["key"], **payload["a"]})
+        b = self._subject({"key": payload["key"], **payload["b"]})
+        cache = CacheMode(payload["cache"])
+        return self.meter.pair(a, b, cache, int(payload["blocks"]), int(payload["warmup"]))
+
+    def job_rounds(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One measuring round over many candidates, in the order given.
+
+        {key, items: [{code, launches}], caches, samples, warmup, give_up: {cache: ms}} ->
+        {items: [{cache: {samples_ms, sm_clock_mhz, slow}} | {fault}]}. A candidate whose first three samples'
+        median is over `give_up` keeps those.
+        """
+        answers: list[dict[str, Any]] = []
+        for item in payload["items"]:
+            answer: dict[str, Any] = {}
+            try:
+                subject = self._subject({"key": payload["key"], **item})
+                for cache in payload["caches"]:
+                    answer[cache] = self._round(subject, CacheMode(cache), payload)
+            except WorkerFault as fault:
+                if fault.fatal:
+                    raise WorkerFault(
+                        fault.status, f"item {len(answers)}: {fault.message}", fatal=True
+                    ) from fault
+                answer = {"fault": {"status": str(fault.status), "message": fault.message}}
+            answers.append(answer)
+        return {"items": answers, "clock": self.meter.lane.clock}
+
+    def _round(self, subject: Subject, cache: CacheMode, payload: Mapping[str, Any]) -> dict[str, Any]:
+        limit = (payload.get("give_up") or {}).get(str(cache))
+        warmup, samples = int(payload["warmup"]), int(payload["samples"])
+        if limit is not None:
+            first = self.meter.measure(subject, Protocol(cache, min(warmup, 2), 3, 3, False))
+            if sorted(first.samples_ms)[1] > limit:
+                return {"samples_ms": first.samples_ms, "sm_clock_mhz": first.sm_clock_mhz, "slow": True}
+        timed = self.meter.measure(subject, Protocol(cache, warmup, samples, samples, False))
+        return {"samples_ms": timed.samples_ms, "sm_clock_mhz": timed.sm_clock_mhz, "slow": False}
+
+    def job_quick(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The environment's protocol. {code, key, launches, cache, samples} -> samples_ms"""
+        subject = self._subject(payload)
+        samples = self.meter.quick(subject, CacheMode(payload["cache"]), int(payload["samples"]))
+        return {"samples_ms": samples.tolist()}
+
+    def job_floors(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """What the device can do at best, on this clock."""
+        return dict(floors(self.meter.lane))
+
+    def job_vendor(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The vendor library's time. {key, path, protocol} -> as `time`, with `kernels` and `library`"""
+        from .vendor import time_vendor
+
+        binding = self._bindings[payload["key"]]
+        return time_vendor(self.meter, binding, payload["path"], _protocol(payload["protocol"]))
+
+
+def _protocol(data: Mapping[str, Any]) -> Protocol:
+    return Protocol(
+        CacheMode(data["cache"]), data["warmup"], data["samples"], data["min_samples"], data["adaptive"]
+    )

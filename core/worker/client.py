@@ -1,0 +1,259 @@
+"""The run process's side: start the fork server, spawn workers, call jobs, kill what hangs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from ..errors import NoDeviceError, WarpdeckError
+from ..model import Status
+from . import wire
+from .faults import WorkerDied, WorkerFault, WorkerTimeout
+
+_SPAWN_S = 20.0
+_INIT_S = 60.0
+_GONE_S = 10.0  # the driver needs a while to tear down a hung kernel
+KERNEL_S = 10.0  # default limit for one kernel
+
+
+class ForkServer:
+    """Spawns workers. One per run process; ends with it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._log = tempfile.TemporaryFile()  # workers' stderr, quoted when one dies  # noqa: SIM115
+
+    def start(self) -> None:
+        """Start the server's process, once. Raises WarpdeckError if it doesn't start."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "OPENBLAS_NUM_THREADS": "1",  # a forked process must not inherit a thread pool
+            "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.server", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=environment,
+        )
+        theirs.close()
+        self._control = ours
+
+    def spawn(self, device: int = 0, *, helpers: bytes | None = None, clock: str = "auto") -> WorkerHandle:
+        """Fork a worker and start CUDA in it; with `helpers` (their cubin) it is ready to measure.
+
+        Raises NoDeviceError without a driver or that device, WarpdeckError if the worker fails otherwise.
+        """
+        handle = self.fork()
+        try:
+            handle.start(device, clock)
+            if helpers is not None:
+                handle.load_helpers(helpers)
+        except WorkerFault as fault:
+            handle.kill()
+            if fault.status is Status.UNSUPPORTED:
+                raise NoDeviceError(fault.message) from None
+            raise
+        return handle
+
+    def fork(self) -> WorkerHandle:
+        """Fork a worker that hasn't touched CUDA yet."""
+        self.start()
+        ours, theirs = socket.socketpair()
+        try:
+            answer = self._ask({"op": "spawn"}, _SPAWN_S, (theirs.fileno(),))
+        finally:
+            theirs.close()
+        return WorkerHandle(self, int(answer["pid"]), ours)
+
+    def reap(self, pid: int, *, kill: bool, wait_s: float = _GONE_S) -> tuple[bool, int | None]:
+        """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)"""
+        if self._process is None:
+            return True, None
+        try:
+            answer = self._ask({"op": "reap", "pid": pid, "kill": kill, "wait_s": wait_s}, wait_s + _SPAWN_S)
+        except WarpdeckError:
+            return False, None
+        return bool(answer["gone"]), answer.get("exit")
+
+    def _ask(self, message: dict[str, Any], timeout_s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        with self._lock:
+            if self._control is None:
+                raise WarpdeckError("the fork server is closed")
+            try:
+                wire.send(self._control, message, fds)
+                return wire.receive(self._control, timeout_s)[0]
+            except (wire.Closed, TimeoutError) as error:
+                raise WarpdeckError(
+                    f"the fork server failed ({error}): {self.last_words() or 'no message'}"
+                ) from None
+
+    def last_words(self) -> str:
+        """The last line that a worker or the server wrote to stderr."""
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), 4096, max(0, size - 4096))
+        lines = tail.decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id; None if it isn't running."""
+        return self._process.pid if self._process else None
+
+    def close(self) -> None:
+        """End the server and every worker."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(_GONE_S)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGKILL)
+                self._process.wait()
+            self._process = None
+        self._log.close()
+
+    def __enter__(self) -> ForkServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class WorkerHandle:
+    """One worker. Not for several threads at once."""
+
+    def __init__(self, server: ForkServer, pid: int, sock: socket.socket) -> None:
+        self._server = server
+        self._sock = sock
+        self.pid = pid
+        self.alive = True
+        self.gone = False  # whether the process is known to have ended
+        self.info: dict[str, Any] = {}
+        self.loaded: set[str] = set()  # code ids
+        self.bound: set[str] = set()  # binding keys
+
+    def start(self, device: int, clock: str = "auto") -> None:
+        """Make the CUDA context and fill `info`."""
+        self.info = self.call("init", {"device": device, "clock": clock}, _INIT_S)
+
+    def load_helpers(self, cubin: bytes) -> None:
+        """Load the worker's own kernels; needed by every job that launches."""
+        self.call("helpers", {"cubin": base64.b64encode(cubin).decode()}, _INIT_S)
+
+    def load(self, code: str, cubin: bytes, symbols: list[str], language: str) -> None:
+        """Load a candidate's module under a name, once."""
+        if code in self.loaded:
+            return
+        encoded = base64.b64encode(cubin).decode()
+        payload = {"code": code, "cubin": encoded, "entries": symbols, "language": language}
+        self.call("load", payload)
+        self.loaded.add(code)
+
+    def unload(self, code: str) -> None:
+        """Forget a candidate's module."""
+        self.loaded.discard(code)
+        self.call("unload", {"code": code})
+
+    def bind(self, key: str, payload: dict[str, Any]) -> None:
+        """Describe a case's buffers, once."""
+        if key not in self.bound:
+            self.call("bind", {"key": key, **payload})
+            self.bound.add(key)
+
+    def release(self, key: str) -> None:
+        """Free a case's buffers."""
+        self.bound.discard(key)
+        self.call("release", {"key": key})
+
+    def call(
+        self, job: str, payload: dict[str, Any] | None = None, timeout_s: float = KERNEL_S
+    ) -> dict[str, Any]:
+        """Run a job. `timeout_s` is the longest silence allowed: long jobs tick between their batches.
+
+        Raises WorkerFault with the candidate's status; WorkerTimeout and WorkerDied after which the worker is
+        gone, as it is after every fault that is `fatal`.
+        """
+        if not self.alive:
+            raise WorkerDied(f"worker {self.pid} has ended")
+        try:
+            wire.send(self._sock, {"job": job, "payload": payload or {}})
+            while True:
+                message, _ = wire.receive(self._sock, timeout_s)
+                if "tick" not in message:
+                    break
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimeout(f"no answer within {timeout_s:g} s: killed") from None
+        except (wire.Closed, ConnectionError):
+            raise self._death() from None
+        except wire.Malformed as error:
+            self.kill()
+            raise WorkerDied(f"the worker sent nonsense ({error}) and was killed") from None
+        except BaseException:  # Ctrl-C in the middle of an answer: the stream is out of step
+            self.kill()
+            raise
+        if "fault" in message:
+            raise self._fault(message["fault"])
+        result = message.get("result")
+        if not isinstance(result, dict):
+            self.kill()
+            raise WorkerDied("the worker sent no result and was killed")
+        return result
+
+    def _fault(self, data: Any) -> WorkerFault:
+        try:
+            fault = WorkerFault(Status(data["status"]), str(data["message"]), fatal=bool(data["fatal"]))
+        except (KeyError, TypeError, ValueError):
+            fault = WorkerDied("the worker reported a failure that makes no sense")
+        if fault.fatal:
+            self.kill()
+        return fault
+
+    def _death(self) -> WorkerDied:
+        self.alive = False
+        self._sock.close()
+        self.gone, code = self._server.reap(self.pid, kill=True)
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return WorkerDied(f"the worker was ended by {signal.Signals(-code).name}")
+        words = self._server.last_words()
+        return WorkerDied(f"the worker ended with exit code {code}" + (f": {words}" if words else ""))
+
+    def kill(self) -> None:
+        """End the worker now and wait until its process is gone (`gone` says whether it is)."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._sock.close()
+        self.gone, _ = self._server.reap(self.pid, kill=True)
+
+    def close(self) -> None:
+        """Let the worker end by itself; kill it if it doesn't within a second."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._sock.close()
+        deadline = time.monotonic() + 1.0
+        self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=max(0.0, deadline - time.monotonic()))
+        if not self.gone:
+            self.gone, _ = self._server.reap(self.pid, kill=True)

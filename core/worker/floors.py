@@ -1,0 +1,95 @@
+"""What a device can do at best, on the worker's own clock: launch, DRAM, copies, L2. Worker only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from . import gpu as gpu_module
+from .clocks import EventClock
+from .gpu import Operation, check
+from .lane import Batch, Lane
+
+_LARGE_BYTES = 2 << 30  # far more than any L2
+_SHARE = 4  # of the free memory, at most a quarter
+_REPEATS = 15
+_L2_BYTES = 8 << 20  # fits every L2 of a data-centre GPU; never more than a quarter of it
+_L2_PASSES = 64
+
+
+def floors(lane: Lane) -> dict[str, float | None]:
+    """Milliseconds and GB/s (1e9 bytes a second; a copy counts what it reads and what it writes).
+
+    Rates are those of the fastest of 15 repeats, latencies medians.
+    """
+    d = gpu_module.driver
+    free, _ = check(d.cuMemGetInfo(), "memory")
+    size = min(_LARGE_BYTES, free // _SHARE // 2) // 4096 * 4096
+    source = int(check(d.cuMemAlloc(size), "memory to read"))
+    target = int(check(d.cuMemAlloc(size), "memory to write"))
+    try:
+        check(d.cuMemsetD8Async(source, 1, size, lane.gpu.stream), "memory to read")
+        check(d.cuMemsetD8Async(target, 1, size, lane.gpu.stream), "memory to write")
+        lane.gpu.synchronize()
+        small = min(_L2_BYTES, lane.l2_bytes // 4) // 4096 * 4096
+        l2 = lane.helper(
+            "wd_l2", 4 * lane.sm_count, 512,
+            ("pointer", source), ("uint64", small // 16), ("uint32", _L2_PASSES), ("pointer", lane.sink),
+        )  # fmt: skip
+        copy = lane.helper(
+            "wd_copy",
+            8 * lane.sm_count,
+            256,
+            ("pointer", source),
+            ("pointer", target),
+            ("uint64", size // 16),
+        )
+        memcpy = Operation(d.cuMemcpyDtoDAsync, (target, source, size, lane.gpu.stream))
+        empty = _times(lane, lane.helper("wd_empty", 1, 32), 100)
+        return {
+            "launch_ms": float(np.median(empty)),
+            "event_pair_ms": _event_ms(lane, None, 50),
+            "event_empty_ms": _event_ms(lane, lane.helper("wd_empty", 1, 32), 50),
+            "dram_read_gbs": _gbs(size, _times(lane, lane.read(source, size), _REPEATS)),
+            "dram_copy_kernel_gbs": _gbs(2 * size, _times(lane, copy, _REPEATS)),
+            "dram_copy_memcpy_gbs": 2 * size / _event_ms(lane, memcpy, _REPEATS, np.min) / 1e6,
+            "l2_read_gbs": _gbs(small * _L2_PASSES, _times(lane, l2, _REPEATS)),
+        }
+    finally:
+        d.cuMemFree(source)
+        d.cuMemFree(target)
+
+
+def _gbs(nbytes: int, times_ms: np.ndarray) -> float:
+    return nbytes / float(np.min(times_ms)) / 1e6
+
+
+def _times(lane: Lane, operation: Operation, samples: int) -> np.ndarray:
+    lane.untimed([operation] * 3)
+
+    def build() -> Batch:
+        batch = Batch(lane)
+        for _ in range(samples):
+            batch.sample([operation])
+        return batch
+
+    return lane.run(build, with_clock=False)[0]
+
+
+def _event_ms(
+    lane: Lane, operation: Operation | None, samples: int, pick: Callable[[np.ndarray], float] = np.median
+) -> float:
+    """By event pairs, whatever the lane's clock is: for what CUPTI's kernel records don't hold."""
+    events = EventClock()
+    operations = [] if operation is None else [operation]
+    lane.hold()
+    try:
+        for _ in range(samples):
+            for queued in (events.mark(lane.gpu), *operations, events.mark(lane.gpu)):
+                queued.queue()
+    finally:
+        lane.release()
+        lane.gpu.synchronize()
+        lane.drop()
+    return float(pick(events.read(samples)))

@@ -1,0 +1,251 @@
+"""The timing protocols: one candidate, two interleaved, the environment's quick one. Worker only."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import CacheMode, Protocol, Status
+from ..stats import AdaptiveStop
+from .buffers import Binding, BufferSet
+from .faults import WorkerFault
+from .gpu import Operation, pack
+from .lane import Batch, Lane
+
+_WARMUP_S = 0.5  # a kernel so slow that its warm-ups take longer gets fewer (never none)
+_BATCH_S = 1.0  # at most, so that a hang shows early and adaptive stopping can act
+_SHORT_S = 0.005  # measuring at once is cheaper than another batch
+_SLOW_CLOCK = 0.75  # of the default SM clock: below it a batch is discarded
+_TRIES = 3
+
+
+class Subject:
+    """One candidate on one case: its packed launches for each buffer set, made when first used."""
+
+    def __init__(
+        self, lane: Lane, binding: Binding, code: str, language: str, launches: Sequence[Sequence[Any]]
+    ) -> None:
+        self._lane = lane
+        self.binding = binding
+        self._code, self._language = code, language
+        self._launches = [tuple(launch) for launch in launches]
+        self._packed: dict[int, list[Operation]] = {}
+
+    def launches(self, index: int) -> list[Operation]:
+        """The timed operations on a set."""
+        if index not in self._packed:
+            values = pack(self._language, self.binding.arguments, self.binding.sets[index].pointers)
+            self._packed[index] = [
+                self._lane.gpu.launch(self._code, entry, grid, block, shared, values)
+                for entry, grid, block, shared in self._launches
+            ]
+        return self._packed[index]
+
+    def prepare(self, index: int) -> list[Operation]:
+        """What precedes each launch, untimed."""
+        target = self.binding.sets[index]
+        return target.prepare(self.binding.master(target.seed))
+
+
+@dataclass
+class Timed:
+    """What a protocol measured. `swapped`: the set whose contents changed before an unpredictable launch."""
+
+    samples_ms: list[float] = field(default_factory=list)
+    sm_clock_mhz: float | None = None
+    discarded: int = 0
+    swapped: int = 0
+
+    def to_json(self, lane: Lane) -> dict[str, Any]:
+        """The job's answer."""
+        return {
+            "samples_ms": self.samples_ms,
+            "sm_clock_mhz": self.sm_clock_mhz,
+            "discarded": self.discarded,
+            "clock": lane.clock,
+            "event_floor_ms": lane.event_floor_ms,
+        }
+
+
+class Meter:
+    """Measures by the protocols of one lane. `tick` is called while it works, between batches."""
+
+    def __init__(self, lane: Lane, default_clock_mhz: float, tick: Callable[[], None]) -> None:
+        self.lane = lane
+        self._default_clock_mhz = default_clock_mhz
+        self._tick = tick
+        self._random = random.SystemRandom()
+
+    def sets(self, binding: Binding, cache: CacheMode) -> list[BufferSet]:
+        """The sets a mode uses: one when hot, a rotation when cold."""
+        wanted = binding.rotation(self.lane.l2_bytes) if cache is CacheMode.COLD else 1
+        return binding.ensure_sets(wanted)
+
+    def warm_up(self, subject: Subject, sets: int, count: int) -> float:
+        """Launch `count` times (fewer if it is very slow). Returns seconds a launch takes, roughly."""
+        self.lane.untimed([*subject.prepare(0), *subject.launches(0)])
+        self._tick()
+        started, done = time.perf_counter(), 0
+        while done < max(count - 1, 1):
+            chunk = 1 if done == 0 else max(count - 1 - done, 1)
+            operations: list[Operation] = []
+            for i in range(done, done + chunk):
+                operations += [*subject.prepare(i % sets), *subject.launches(i % sets)]
+            self.lane.untimed(operations)
+            done += chunk
+            spent = time.perf_counter() - started
+            if spent / done * count > _WARMUP_S:
+                break
+            self._tick()
+        return (time.perf_counter() - started) / done
+
+    def measure(self, subject: Subject, protocol: Protocol) -> Timed:
+        """Sample by the design's protocol. Raises WorkerFault (throttled) if the clock never holds."""
+        sets = self.sets(subject.binding, protocol.cache)
+        each_s = self.warm_up(subject, len(sets), protocol.warmup)
+        if protocol.cache is CacheMode.COLD:
+            each_s += 1e-4
+        stop = AdaptiveStop(protocol)
+        result = Timed()
+        clocks: list[float] = []
+        while len(result.samples_ms) < protocol.samples:
+            have = len(result.samples_ms)
+            wanted = protocol.samples - have
+            if protocol.adaptive and wanted * each_s > _SHORT_S:
+                wanted = min(wanted, max(protocol.min_samples - have, 20))
+            wanted = max(1, min(wanted, int(_BATCH_S / max(each_s, 1e-6))))
+            samples, mhz = self._steady(
+                partial(self._batch, subject, protocol.cache, sets, wanted, result, have), result
+            )
+            result.samples_ms += samples.tolist()
+            if mhz:
+                clocks.append(mhz)
+            self._tick()
+            if protocol.adaptive and stop.enough(result.samples_ms):
+                break
+        result.sm_clock_mhz = statistics.median(clocks) if clocks else None
+        return result
+
+    def _steady(self, build: Callable[[], Batch], result: Timed) -> tuple[NDArray[np.float64], float | None]:
+        """One batch at a steady clock."""
+        pause, mhz = 0.05, None
+        for _ in range(_TRIES):
+            samples, mhz = self.lane.run(build)
+            if mhz is None or mhz >= _SLOW_CLOCK * self._default_clock_mhz:
+                return samples, mhz
+            result.discarded += len(samples)
+            self._tick()
+            time.sleep(pause)
+            pause *= 3
+        raise WorkerFault(
+            Status.THROTTLED,
+            f"the SM clock stayed at {mhz:.0f} MHz, under 75% of {self._default_clock_mhz:.0f} MHz",
+        )
+
+    def _batch(
+        self,
+        subject: Subject,
+        cache: CacheMode,
+        sets: list[BufferSet],
+        wanted: int,
+        result: Timed,
+        turn: int,
+    ) -> Batch:
+        batch = Batch(self.lane)
+        if cache is CacheMode.HOT:
+            # New contents at the same addresses: what an earlier block left behind is of no use to this one.
+            self._change(batch, subject, sets, 0)
+            batch.add([*subject.prepare(0), *subject.launches(0)])
+        wanted = max(1, min(wanted, (batch.room - self._swap_cost(subject)) // self._cost(subject, cache)))
+        swap = self._random.randrange(wanted)
+        for i in range(wanted):
+            index = (turn + i) % len(sets)
+            if i == swap:
+                self._change(batch, subject, sets, index)
+                result.swapped = index
+                if cache is CacheMode.HOT:
+                    batch.add([*subject.prepare(index), *subject.launches(index)])
+            self._sample(batch, subject, index, cache)
+        return batch
+
+    def _sample(self, batch: Batch, subject: Subject, index: int, cache: CacheMode) -> None:
+        batch.add(subject.prepare(index))
+        if cache is CacheMode.COLD:
+            batch.add([self.lane.sweep])
+        batch.sample(subject.launches(index))
+
+    def _cost(self, subject: Subject, cache: CacheMode) -> int:
+        """Operations of one sample."""
+        around = (cache is CacheMode.COLD) + (2 if self.lane.events else 0)
+        return len(subject.prepare(0)) + len(subject.launches(0)) + around
+
+    def _swap_cost(self, subject: Subject) -> int:
+        target = subject.binding.sets[0]
+        return len(target.inputs) + len(target.inout) + self._cost(subject, CacheMode.HOT)
+
+    def _change(self, batch: Batch, subject: Subject, sets: list[BufferSet], index: int) -> None:
+        target, binding = sets[index], subject.binding
+        if binding.seed_count < 2:
+            return
+        seed = self._random.choice([s for s in range(binding.seed_count) if s != target.seed])
+        batch.add(target.contents(binding.master(seed)))
+        target.seed = seed
+
+    def pair(self, a: Subject, b: Subject, cache: CacheMode, blocks: int, warmup: int) -> dict[str, Any]:
+        """`blocks` times A B B A, every sample as in `measure`. Samples: [block][2] for each."""
+        sets = self.sets(a.binding, cache)
+        each_s = max(self.warm_up(a, len(sets), warmup), self.warm_up(b, len(sets), warmup))
+        result = Timed()
+        clocks: list[float] = []
+        while len(result.samples_ms) < 4 * blocks:
+            done = len(result.samples_ms) // 4
+            wanted = max(1, min(blocks - done, int(_BATCH_S / max(4 * each_s, 1e-6))))
+            samples, mhz = self._steady(partial(self._pair_batch, a, b, cache, sets, wanted, done), result)
+            result.samples_ms += samples.tolist()
+            if mhz:
+                clocks.append(mhz)
+            self._tick()
+        data = np.array(result.samples_ms).reshape(-1, 4)
+        return {
+            **result.to_json(self.lane),
+            "samples_ms": [],
+            "a_ms": data[:, [0, 3]].tolist(),
+            "b_ms": data[:, [1, 2]].tolist(),
+            "sm_clock_mhz": statistics.median(clocks) if clocks else None,
+        }
+
+    def _pair_batch(
+        self, a: Subject, b: Subject, cache: CacheMode, sets: list[BufferSet], blocks: int, done: int
+    ) -> Batch:
+        batch = Batch(self.lane)
+        if cache is CacheMode.HOT:
+            self._change(batch, a, sets, 0)
+            batch.add([*b.prepare(0), *b.launches(0), *a.prepare(0), *a.launches(0)])
+        for block in range(
+            max(1, min(blocks, batch.room // (2 * (self._cost(a, cache) + self._cost(b, cache)))))
+        ):
+            for subject in (a, b, b, a):
+                # A and B meet every set equally often: the block's four launches share one.
+                self._sample(batch, subject, (done + block) % len(sets), cache)
+        return batch
+
+    def quick(self, subject: Subject, cache: CacheMode, samples: int) -> NDArray[np.float64]:
+        """One warm-up and `samples` launches, queued; no clock check."""
+        sets = self.sets(subject.binding, cache)
+
+        def build() -> Batch:
+            batch = Batch(self.lane)
+            batch.add([*subject.prepare(0), *subject.launches(0)])
+            for i in range(samples):
+                self._sample(batch, subject, (i + 1) % len(sets), cache)
+            return batch
+
+        return self.lane.run(build, with_clock=False)[0]

@@ -1,0 +1,120 @@
+"""The fork server: a process that has imported what workers need and never touched CUDA.
+
+A child forked from it has a fresh CUDA context in a third of a second; a fresh interpreter takes one. The
+server owns its children: it alone kills and reaps them, so that a process id is never reused while somebody
+means to kill it. It ends, with all its children, when the run process does.
+
+Requests on the control socket: `spawn` (with one descriptor, the worker's end of a socket pair) -> `pid`;
+`reap {pid, kill, wait_s}` -> `gone`, `exit` (a negative exit is a signal).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from . import child, wire
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(fd: int) -> None:
+    """Serve until the control socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
+    control = socket.socket(fileno=fd)
+    child.preload()
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    gc.collect()
+    gc.freeze()  # children then copy fewer pages
+    children: dict[int, int | None] = {}
+    try:
+        while True:
+            ready, _, _ = select.select([control, wake_read], [], [])
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                _collect(children)
+            if control not in ready:
+                continue
+            message, fds = wire.receive(control, max_fds=1)
+            if message.get("op") == "spawn":
+                pid = _fork(control, fds[0], (wake_read, wake_write))
+                os.close(fds[0])
+                children[pid] = None
+                wire.send(control, {"pid": pid})
+            else:
+                wire.send(control, _reap(children, message))
+    except wire.Closed:
+        pass
+    finally:
+        for pid, code in children.items():
+            if code is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _fork(control: socket.socket, fd: int, wake: tuple[int, int]) -> int:
+    server = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:
+            os._exit(0)  # the server died between the fork and the call above
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        control.close()
+        for end in wake:
+            os.close(end)
+        code = child.main(socket.socket(fileno=fd))
+    except BaseException:  # noqa: BLE001 - a child must never return into the server's loop
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)  # no teardown: after a CUDA fault it can hang, and the driver cleans up anyway
+
+
+def _collect(children: dict[int, int | None]) -> None:
+    for pid, code in children.items():
+        if code is not None:
+            continue
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            children[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _reap(children: dict[int, int | None], message: dict[str, object]) -> dict[str, object]:
+    pid = message.get("pid")
+    if not isinstance(pid, int) or pid not in children:
+        return {"gone": True, "exit": None}
+    wait_s = message.get("wait_s")
+    deadline = time.monotonic() + (float(wait_s) if isinstance(wait_s, int | float) else 0.0)
+    if message.get("kill") and children[pid] is None:
+        os.kill(pid, signal.SIGKILL)
+    while True:
+        _collect(children)
+        code = children[pid]
+        if code is not None:
+            del children[pid]
+            return {"gone": True, "exit": code}
+        if time.monotonic() >= deadline:
+            return {"gone": False, "exit": None}
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
