@@ -37,6 +37,17 @@ class WarpdeckApp(App[int]):
     CSS_PATH = "warpdeck.tcss"
     TITLE = "warpdeck"
     PAUSE_GC_ON_SCROLL = True
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-tiny"),
+        (60, "-slim"),
+        (80, "-narrow"),
+        (100, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-flat"),
+        (16, "-short"),
+        (30, "-tall"),
+    ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q,ctrl+c", "leave", "Quit", show=False, priority=True, id="app.quit"),
         Binding("ctrl+p", "command_palette", "Commands", key_display="^p", priority=True, id="app.palette"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 
 from warpdeck.core.errors import WarpdeckError
 from warpdeck.sessions.events import Event
 from warpdeck.sessions.state import RunState, reduce_all
+from warpdeck.tui.app import WarpdeckApp
+from warpdeck.tui.screens.run import RunScreen
 from warpdeck.tui.sources import Capabilities
 
 START = 1_796_000_000.0
@@ -182,16 +186,70 @@ class FakeSource:
         self.closed = True
 
 
-@pytest.fixture
-def make_events() -> Callable[..., list[Event]]:
-    return run_events
+def screen_lines(app: WarpdeckApp) -> list[str]:
+    """The screen as text, row by row."""
+    return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
+
+
+class Console:
+    """A running app: what it shows, and keys pressed into it; each key is followed by a poll."""
+
+    def __init__(self, app: WarpdeckApp, pilot: Pilot[int], screen: RunScreen) -> None:
+        self.app, self.pilot, self.screen = app, pilot, screen
+
+    @property
+    def lines(self) -> list[str]:
+        return screen_lines(self.app)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def dialog(self) -> str:
+        """The words in the dialog on top."""
+        box = self.app.screen.query_one("#dialog").region
+        rows = self.lines[box.y : box.bottom]
+        return " ".join(" ".join(row[box.x + 1 : box.right - 1] for row in rows).split())
+
+    async def poll(self) -> None:
+        """As the timer would."""
+        await self.screen.tick()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until workers are done and what they notified is on the screen."""
+        await self.app.workers.wait_for_complete()
+        for _ in range(3):
+            await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+
+@asynccontextmanager
+async def opened(source: Any, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Console]:
+    screen = RunScreen(source, interval=None)
+    app = WarpdeckApp(screen)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await pilot.pause()
+        console = Console(app, pilot, screen)
+        await console.poll()
+        yield console
+
+
+class Kit:
+    """What the tests build with; the conftest can't be imported."""
+
+    source = FakeSource
+    events = staticmethod(run_events)
+    open = staticmethod(opened)
+    live = LIVE
+    start = START
 
 
 @pytest.fixture
-def make_source() -> Callable[..., FakeSource]:
-    return FakeSource
-
-
-@pytest.fixture
-def live_device() -> dict[str, Any]:
-    return LIVE
+def kit() -> Kit:
+    return Kit()

@@ -36,17 +36,6 @@ TOP_PANES = PANES[:3]
 class RunScreen(Screen[None]):
     """A view of a RunSource. `interval` is the seconds between polls; None: only `tick()` polls (tests)."""
 
-    HORIZONTAL_BREAKPOINTS = [
-        (0, "-tiny"),
-        (60, "-slim"),
-        (80, "-narrow"),
-        (100, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS = [
-        (0, "-flat"),
-        (16, "-short"),
-        (30, "-tall"),
-    ]
     HELP = """\
 ### Run
 

@@ -1,0 +1,62 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdeck.tui import format as f
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.0123456, "12.35 µs"),
+        (0.0009, "0.900 µs"),
+        (1.0, "1.000 ms"),
+        (123.456, "123.5 ms"),
+        (2500.0, "2.500 s"),
+        (None, "–"),
+        (math.nan, "–"),
+        (0.0, "0 µs"),
+    ],
+)
+def test_time_text(ms: float | None, text: str) -> None:
+    assert f.time_text(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("s", "text"), [(0, "0:00"), (42.9, "0:42"), (725, "12:05"), (11052, "3:04:12"), (-1, "–")]
+)
+def test_duration(s: float, text: str) -> None:
+    assert f.duration(s) == text
+
+
+def test_factors_and_intervals() -> None:
+    assert f.ratio(1.4217) == "1.42×"
+    assert f.ratio(1234.5) == "1234×" or f.ratio(1234.5) == "1235×"
+    assert f.ratio(None) == "–"
+    assert f.interval((1.4, 1.444)) == "[1.40, 1.44]"
+    assert f.interval(None) == ""
+    assert f.percent(0.375) == "38%"
+    assert f.size_text(150_000_000_000) == "139.7 GiB"
+
+
+def test_configurations_as_words_and_flags() -> None:
+    config = {"block_size": 256, "reg_cap": 0}
+    assert f.config_text(config) == "block_size=256 reg_cap=0"
+    assert f.config_flags(config) == "--knob block_size=256 --knob reg_cap=0"
+
+
+@given(st.one_of(st.none(), st.floats()))
+def test_no_number_breaks_a_format(value: float | None) -> None:
+    for function in (f.time_text, f.ratio, f.percent, f.duration):
+        assert isinstance(function(value), str)
+
+
+@given(st.text(), st.integers(0, 50))
+def test_clip_never_exceeds(text: str, width: int) -> None:
+    assert len(f.clip(text, width)) <= max(width, 1)
