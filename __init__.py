@@ -5,6 +5,68 @@ Public names load on first use, so that `import warpdeck` costs nothing.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from .api import bench as bench
+    from .api import open_bench as open_bench
+    from .api import run_agent as run_agent
+    from .core.bench import Bench as Bench
+    from .core.compare import Comparison as Comparison
+    from .core.errors import BudgetError as BudgetError
+    from .core.errors import NoDeviceError as NoDeviceError
+    from .core.errors import UsageError as UsageError
+    from .core.errors import VerificationError as VerificationError
+    from .core.errors import WarpdeckError as WarpdeckError
+    from .core.model import CacheMode as CacheMode
+    from .core.model import Candidate as Candidate
+    from .core.model import Case as Case
+    from .core.model import DeviceInfo as DeviceInfo
+    from .core.model import Evaluation as Evaluation
+    from .core.model import Measurement as Measurement
+    from .core.model import Protocol as Protocol
+    from .core.model import Status as Status
+    from .core.ranking import Result as Result
+    from .core.workload import Workload as Workload
+    from .kernels.loader import list_workloads as list_workloads
+    from .kernels.loader import load_workload as load_workload
+    from .kernels.recordings import open_device as open_device
+
+_HOME = {
+    "api": ("bench", "open_bench", "run_agent"),
+    "core.bench": ("Bench",),
+    "core.compare": ("Comparison",),
+    "core.errors": ("BudgetError", "NoDeviceError", "UsageError", "VerificationError", "WarpdeckError"),
+    "core.model": (
+        "CacheMode",
+        "Candidate",
+        "Case",
+        "DeviceInfo",
+        "Evaluation",
+        "Measurement",
+        "Protocol",
+        "Status",
+    ),
+    "core.ranking": ("Result",),
+    "core.workload": ("Workload",),
+    "kernels.loader": ("list_workloads", "load_workload"),
+    "kernels.recordings": ("open_device",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'warpdeck' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -14,7 +14,7 @@ from .loader import BUNDLED
 
 
 def user_folder() -> Path:
-    """Where imported recordings are kept: `recordings` in `WARPDECK_HOME`, else in the platform's data folder."""
+    """Where imported recordings are kept: in `WARPDECK_HOME`, else in the platform's data folder."""
     home = os.environ.get("WARPDECK_HOME") or platformdirs.user_data_dir("warpdeck")
     return Path(home).expanduser() / "recordings"
 

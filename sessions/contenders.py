@@ -1,4 +1,4 @@
-"""Who competes in `bench`: the kernel as it is now, against a file, a session's best, other knobs, or what was before."""
+"""Who competes in `bench`: the kernel now, against a file, a session's best, other knobs, or what was before."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Duel:
         device: as `--device`; opened once.
         variant: a variant's name, or a source file that implements the same task; None: the space's.
         knobs: values by name, as texts; others take the baseline's value, else their first.
-        against: a source file, a session's name (its best), or knobs as "K=V,K=V". None: this variant's sources
-            as they were when last run, else the baseline.
+        against: a source file, a session's name (its best), or knobs as "K=V,K=V". None: this variant's
+            sources as they were when last run, else the baseline.
         space: whose knobs are named; None: the variant's first, or the first that has all the knobs.
         sizes: performance cases; empty: the workload's own.
         protocol: how both are measured.

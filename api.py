@@ -1,0 +1,125 @@
+"""The Python interface: what the command line does, in a notebook or a script.
+
+    import warpdeck
+
+    with warpdeck.open_bench("softmax", "recorded:h200", space="classic", sizes=[1024]) as bench:
+        result = warpdeck.run_agent(bench, "tpe", steps=50)
+        print(result.best)
+
+Every name here is also a name of the package. A live device's worker must not be started from a module that is
+imported again by child processes: in a script, guard it with `if __name__ == "__main__":`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .agents.base import Control, EventSink, search
+from .agents.registry import make
+from .core.bench import Bench, performance_cases
+from .core.compare import Comparison
+from .core.devices.base import Device
+from .core.model import Protocol
+from .core.ranking import Result
+from .core.workload import Workload
+from .kernels.loader import load_workload
+from .kernels.recordings import open_device
+
+
+@contextmanager
+def open_bench(
+    workload: str | Path | Workload,
+    device: str | Device = "auto",
+    *,
+    space: str = "full",
+    sizes: Sequence[int] = (),
+    protocol: Protocol | None = None,
+    seed: int = 0,
+    sink: EventSink | None = None,
+    allow_shared: bool = False,
+) -> Iterator[Bench]:
+    """A bench for a `with` statement: judges configurations of one workload on one device.
+
+    Args:
+        workload: a bundled name, a folder, or one that is loaded.
+        device: `auto`, `cuda:N`, `recorded:NAME`, `recorded:FILE`, or one that is open (which stays open).
+        space: name of the search space.
+        sizes: a performance case each; empty means the workload's own cases, or its default size.
+        protocol: how each configuration is measured; the default is cold, 10 warm-ups, up to 100 samples.
+        seed: of inputs and of what a recorded device draws.
+        sink: receives every event as `(kind, data)`.
+        allow_shared: measure although other processes use the GPU.
+
+    Raises:
+        UsageError: an unknown name, an impossible size, an unrecorded case, an empty space.
+        NoDeviceError: the CUDA device isn't there.
+    """
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    cases = performance_cases(loaded, sizes)
+    opened = open_device(device, allow_shared=allow_shared) if isinstance(device, str) else device
+    try:
+        bench = Bench(
+            loaded,
+            opened,
+            space=space,
+            cases=cases,
+            protocol=protocol,
+            seed=seed,
+            sink=sink,
+            allow_shared=allow_shared,
+        )
+        try:
+            yield bench
+        finally:
+            bench.close()
+    finally:
+        if isinstance(device, str):
+            opened.close()
+
+
+def run_agent(
+    bench: Bench,
+    agent: str = "tpe",
+    *,
+    steps: int = 100,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    time_limit_s: float | None = None,
+    sink: EventSink | None = None,
+    control: Control | None = None,
+) -> Result:
+    """Search with an agent, then re-measure the finalists against the baseline.
+
+    Args:
+        bench: from `open_bench`.
+        agent: `sweep`, `random`, `tpe` or `ppo`.
+        steps: evaluations, failures included.
+        seed: of the agent's draws.
+        options: the agent's own settings, by name.
+        time_limit_s: seconds after which no further evaluation starts.
+        sink: receives a `step` event after every evaluation.
+        control: pauses and stops the search.
+
+    Returns:
+        The best configuration with its paired speedup, its cases, and the set tied with it.
+
+    Raises:
+        UsageError: an unknown agent or option, or a missing extra.
+    """
+    strategy = make(agent, bench, seed=seed, options=options)
+    search(bench, strategy, steps=steps, time_limit_s=time_limit_s, sink=sink, control=control)
+    return bench.finish()
+
+
+def bench(workload: str | Path, **arguments: Any) -> Comparison:
+    """Is this kernel faster? Takes the arguments of `warpdeck.sessions.contenders.Duel`; see `warpdeck bench`."""
+    from .sessions.contenders import Duel
+
+    duel = Duel(str(workload), **arguments)
+    try:
+        return duel.run()
+    finally:
+        duel.close()
