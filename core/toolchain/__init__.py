@@ -8,5 +8,16 @@ from __future__ import annotations
 
 from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
 from .cubin import KernelInfo
+from .pool import CompilePool, compile_candidate, compile_cuda, default_pool
 
-__all__ = ["CompileError", "CompileRequest", "Compiled", "KernelInfo", "ToolchainError"]
+__all__ = [
+    "CompileError",
+    "CompilePool",
+    "CompileRequest",
+    "Compiled",
+    "KernelInfo",
+    "ToolchainError",
+    "compile_candidate",
+    "compile_cuda",
+    "default_pool",
+]

@@ -9,15 +9,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from .cache import CompileCache, pack, unpack
 from .compiled import Compiled, CompileError, CompileRequest
 from .cubin import Cubin, KernelInfo
-from .sources import source_files
+from .sources import request_key, source_files
 
 
-def build(request: CompileRequest, files: Mapping[str, str] | None = None) -> Compiled:
-    """Compile a request. `files` are the digests its key was made from, if it has one.
+def build(
+    request: CompileRequest, files: Mapping[str, str] | None = None, cache: CompileCache | None = None
+) -> Compiled:
+    """Compile a request.
+
+    Args:
+        files: The digests its key was made from, if it has one.
+        cache: Keeps Numba's intermediate code, which all register caps of a configuration share.
 
     Raises:
         CompileError: it doesn't compile, or a source changed since `files`.
@@ -28,7 +36,7 @@ def build(request: CompileRequest, files: Mapping[str, str] | None = None) -> Co
     if files is not None and dict(files) != now:
         raise CompileError(f"{request.file} changed while it was being compiled; evaluate it again")
     if request.language == "numba":
-        cubin, ptx, log, symbols = _numba(request, now)
+        cubin, ptx, log, symbols = _numba(request, now, cache)
     else:
         text = Path(request.file).read_text(encoding="utf-8") if request.text is None else request.text
         from .nvrtc import compile_source
@@ -56,18 +64,38 @@ def build(request: CompileRequest, files: Mapping[str, str] | None = None) -> Co
 
 
 def _numba(
-    request: CompileRequest, files: Mapping[str, str]
+    request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None
 ) -> tuple[bytes, str | None, str, dict[str, str]]:
-    from .numba_frontend import to_ltoir
     from .nvjitlink import link
 
-    codes, fast = to_ltoir(request, files)
+    codes, fast = _ltoir(request, files, cache)
     options = {"reg_cap": request.reg_cap, "lineinfo": request.lineinfo, "fastmath": fast}
     cubin, log = link(codes, request.cc, **options)
     ptx = None
     if request.ptx:
         ptx = link(codes, request.cc, ptx=True, **options)[0].rstrip(b"\0").decode()
     return cubin, ptx, log, {}
+
+
+def _ltoir(
+    request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None
+) -> tuple[list[tuple[str, bytes]], bool]:
+    """Numba's part, which takes most of the time and doesn't depend on the register cap."""
+    from .numba_frontend import to_ltoir
+
+    if cache is None:
+        return to_ltoir(request, files)
+    key = request_key(replace(request, reg_cap=0, ptx=False), files, "ltoir")
+    stored = cache.get(key)
+    if stored is not None:
+        try:
+            header, blobs = unpack(stored)
+            return list(zip(header["kinds"], blobs, strict=True)), bool(header["fast"])
+        except ValueError:
+            cache.drop(key)
+    codes, fast = to_ltoir(request, files)
+    cache.put(key, pack({"kinds": [kind for kind, _ in codes], "fast": fast}, [data for _, data in codes]))
+    return codes, fast
 
 
 def _entries(request: CompileRequest, kernels: list[str], known: Mapping[str, str]) -> dict[str, str]:

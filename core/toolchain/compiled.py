@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,9 +10,8 @@ from typing import Any
 from ...telemetry.occupancy import max_threads_per_block, occupancy
 from ..errors import WarpdeckError
 from ..model import Launch, Resources, Value
+from .cache import pack, unpack
 from .cubin import KernelInfo
-
-_MAGIC = b"warpdeck compiled 1\n"
 
 
 class CompileError(WarpdeckError):
@@ -137,42 +133,30 @@ class Compiled:
 
     def to_bytes(self) -> bytes:
         """Self-checking binary form. Launches aren't part of it."""
-        ptx = zlib.compress(self.ptx.encode()) if self.ptx is not None else b""
-        header = json.dumps(
-            {
-                "language": self.language,
-                "cc": list(self.cc),
-                "kernels": {entry: asdict(info) for entry, info in self.kernels.items()},
-                "code_hash": self.code_hash,
-                "log": self.log,
-                "warnings": list(self.warnings),
-                "seconds": self.seconds,
-                "sizes": [len(self.cubin), len(ptx) if self.ptx is not None else None],
-            }
-        ).encode()
-        body = struct.pack("<Q", len(header)) + header + self.cubin + ptx
-        return _MAGIC + hashlib.sha256(body).digest() + body
+        header = {
+            "language": self.language,
+            "cc": list(self.cc),
+            "kernels": {entry: asdict(info) for entry, info in self.kernels.items()},
+            "code_hash": self.code_hash,
+            "warnings": list(self.warnings),
+            "seconds": self.seconds,
+            "has_ptx": self.ptx is not None,
+        }
+        texts = [zlib.compress(text.encode(), 1) for text in (self.log, self.ptx or "")]
+        return pack(header, [self.cubin, *texts])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Compiled:
         """Inverse of `to_bytes`. Raises ValueError for damaged data."""
-        head = len(_MAGIC)
-        body = data[head + 32 :]
-        if data[:head] != _MAGIC or hashlib.sha256(body).digest() != data[head : head + 32]:
-            raise ValueError("not a compiled candidate, or a damaged one")
-        (size,) = struct.unpack_from("<Q", body)
-        header = json.loads(body[8 : 8 + size])
-        cubin_size, ptx_size = header["sizes"]
-        cubin = body[8 + size : 8 + size + cubin_size]
-        ptx = None if ptx_size is None else zlib.decompress(body[8 + size + cubin_size :]).decode()
+        header, (cubin, log, ptx) = unpack(data)
         return cls(
             language=header["language"],
-            cc=tuple(header["cc"]),
+            cc=(header["cc"][0], header["cc"][1]),
             cubin=cubin,
             kernels={entry: KernelInfo(**info) for entry, info in header["kernels"].items()},
             code_hash=header["code_hash"],
-            log=header["log"],
+            log=zlib.decompress(log).decode(),
             warnings=tuple(header["warnings"]),
-            ptx=ptx,
+            ptx=zlib.decompress(ptx).decode() if header["has_ptx"] else None,
             seconds=header["seconds"],
         )

@@ -7,6 +7,7 @@ the process can use CUDA.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import inspect
 import re
@@ -38,12 +39,14 @@ def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tu
         ToolchainError: Numba is missing.
     """
     try:
-        from numba import cuda, from_dtype, void
+        numba, cuda = importlib.import_module("numba"), importlib.import_module("numba.cuda")
     except ImportError as error:
         raise ToolchainError(missing(error)) from None
     module = _load(Path(request.file), "".join(sorted(files.values())))
     functions = _functions(module, request)
-    signature = void(*(_numba_type(from_dtype, dtype, rank) for dtype, rank in request.parameters))
+    signature = numba.void(
+        *(_numba_type(numba.from_dtype, dtype, rank) for dtype, rank in request.parameters)
+    )
     codes: list[tuple[str, bytes]] = []
     fast = bool(request.knobs.get("fastmath", False))
     for entry, (function, options) in functions.items():
@@ -75,15 +78,16 @@ def _numba_type(from_dtype: Callable[..., Any], dtype: str, rank: int) -> Any:
     scalar = from_dtype(np.dtype(dtype))
     if rank < 0:
         return scalar
-    return scalar[(slice(None),) * (max(rank, 1) - 1) + (slice(None, None, 1),)]
+    axes = [slice(None)] * (max(rank, 1) - 1) + [slice(None, None, 1)]  # dtype[:, ::1]: C-contiguous
+    return scalar[tuple(axes)]
 
 
 def _piece(piece: Any) -> tuple[str, bytes]:
     """One item of `compile_all`'s list: LTO-IR, or code that the kernel links."""
     if isinstance(piece, bytes | bytearray):
         return "ltoir", bytes(piece)
-    kind = {"lib": "library", "a": "library", "o": "object", "": "library"}.get(piece.kind, piece.kind)
-    return kind, bytes(piece.data)
+    kind = str(piece.kind)
+    return {"lib": "library", "a": "library", "o": "object"}.get(kind, kind), bytes(piece.data)
 
 
 # -- the user's module ------------------------------------------------------------------------------
@@ -136,7 +140,7 @@ def _user_code(file: Path) -> Iterator[None]:
         raise
     except SyntaxError as error:
         raise CompileError(f"{error.filename}:{error.lineno}: {error.msg}") from None
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own code may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if Path(f.filename).parent == file.parent]
         where = f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)
@@ -163,7 +167,7 @@ def _functions(
                 f"{file}: make() returned one function, but the launches name "
                 f"{', '.join(map(repr, request.entries))}; return a dict of them"
             )
-        made = {request.entries[0]: made}
+        made = dict.fromkeys(request.entries, made)
     functions = {}
     for entry in request.entries:
         if made.get(entry) is None:
@@ -221,8 +225,7 @@ def _architecture(cc: tuple[int, int]) -> Iterator[None]:
     It asks the current GPU for the architecture even where `cc` was given. That fails without a GPU,
     and with one it would create a context there while something is being timed.
     """
-    from numba.cuda import dispatcher
-
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
     original = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: _Device(cc)
     try:
@@ -253,10 +256,8 @@ def _numba_error(error: Exception, entry: str, file: str) -> CompileError:
 
 
 def _numba_errors() -> tuple[type[BaseException], ...]:
-    from numba.core.errors import NumbaError
-    from numba.cuda.core.errors import NumbaError as CudaNumbaError
-
-    return NumbaError, CudaNumbaError
+    modules = map(importlib.import_module, ("numba.core.errors", "numba.cuda.core.errors"))
+    return tuple(module.NumbaError for module in modules)
 
 
 def _location(error: Exception, text: str, file: str) -> str:

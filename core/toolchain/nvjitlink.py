@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .compiled import CompileError, ToolchainError
 
@@ -26,7 +28,7 @@ def link(
         ToolchainError: nvJitLink is missing.
     """
     try:
-        from cuda.bindings import nvjitlink
+        nvjitlink: Any = importlib.import_module("cuda.bindings.nvjitlink")
     except ImportError as error:
         raise ToolchainError(missing(error)) from None
     kinds = {
@@ -71,7 +73,7 @@ def link(
         nvjitlink.destroy(handle)
 
 
-def _log(size, get, handle: int) -> str:
+def _log(size: Callable[[int], int], get: Callable[[int, bytearray], None], handle: int) -> str:
     text = bytearray(size(handle))
     if not text:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,7 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
         ToolchainError: NVRTC is missing.
     """
     try:
-        from cuda.bindings import nvrtc
-
+        nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
         *_, supported = nvrtc.nvrtcGetSupportedArchs()
     except (ImportError, RuntimeError) as error:
         raise ToolchainError(missing(error)) from None

@@ -112,15 +112,15 @@ def _scan(path: Path, follow: Callable[[str, Path], Iterator[Path]]) -> tuple[st
         raise CompileError(f"{path}: can't read the source: {error.strerror}") from None
 
 
-def request_key(request: CompileRequest, files: Mapping[str, str]) -> str:
+def request_key(request: CompileRequest, files: Mapping[str, str], stage: str = "cubin") -> str:
     """Hex digest over everything that decides the result: sources, knobs, options, architecture,
-    toolchain, and the file's path (line information holds it)."""
-    data, main = request.to_json(), request.file
+    toolchain, stage, and the file's path (line information holds it)."""
     numba = {
         k: v for k, v in os.environ.items() if k.startswith("NUMBA_") and not k.startswith("NUMBA_CACHE")
     }
-    content = [files[main], sorted(digest for path, digest in files.items() if path != main)] if files else []
-    text = json.dumps([_FORMAT, data, content, toolchain_versions(), numba], sort_keys=True)
+    text = json.dumps(
+        [_FORMAT, stage, request.to_json(), dict(files), toolchain_versions(), numba], sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,0 +1,141 @@
+"""The parent's end of one compile process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+
+from .cache import CompileCache
+from .child import COMPILED, NO_TOOLCHAIN, REQUEST, STARTED, write_frame
+from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
+
+_BOOT = (
+    "import json, sys; path, *rest = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from warpdeck.core.toolchain.child import main; main(*rest)"
+)
+_START_LIMIT_S = 120.0  # interpreter and imports, on a busy machine
+
+
+class ProcessEnded(Exception):
+    """The compile process was gone before it took the request."""
+
+
+class CompileProcess:
+    """A fresh Python process that compiles one request after the other.
+
+    Not forked, so that nothing of this process (threads, CUDA, Numba) is in it, and nothing of it
+    here.
+    """
+
+    def __init__(self, cache: CompileCache) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        arguments = json.dumps([sys.path, os.getpid(), str(cache.folder), cache.limit])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=_environment(),
+            bufsize=0,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """Of the compile process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another request."""
+        return self._process.poll() is None
+
+    def compile(self, request: CompileRequest, files: Mapping[str, str], time_limit_s: float) -> Compiled:
+        """Compile there. The process is gone after a crash or a time-out.
+
+        Raises:
+            CompileError: it doesn't compile, takes too long, or takes the compiler down.
+            ToolchainError: the compiler is missing.
+            ProcessEnded: the process was already gone.
+        """
+        job = json.dumps({"request": request.to_json(), "files": dict(files)}).encode()
+        try:
+            write_frame(self._requests, REQUEST, job)
+        except OSError:
+            raise ProcessEnded from None
+        kind, data = self._read(time.monotonic() + _START_LIMIT_S, "starting the compiler", _START_LIMIT_S)
+        if kind == STARTED:
+            what = f"compiling {request.file}"
+            kind, data = self._read(time.monotonic() + time_limit_s, what, time_limit_s)
+        if kind == COMPILED:
+            return Compiled.from_bytes(data)
+        message, log = json.loads(data)
+        raise ToolchainError(message) if kind == NO_TOOLCHAIN else CompileError(message, log)
+
+    def _read(self, deadline: float, what: str, limit: float) -> tuple[bytes, bytes]:
+        head = struct.Struct("<cQ")
+        kind, size = head.unpack(self._receive(head.size, deadline, what, limit))
+        return kind, self._receive(size, deadline, what, limit)
+
+    def _receive(self, size: int, deadline: float, what: str, limit: float) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+                self.close()
+                raise CompileError(f"{what} took more than {limit:g} s and was stopped")
+            part = os.read(self._answers.fileno(), min(size, 1 << 20))
+            if not part:
+                raise self._died(what)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _died(self, what: str) -> CompileError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        code = self._process.poll()
+        how = f"exit code {code}"
+        if code is not None and code < 0:
+            how = signal.Signals(-code).name
+        log = self._tail()
+        self.close()
+        return CompileError(f"{what}: the compiler process died ({how})", log)
+
+    def _tail(self) -> str:
+        size = os.fstat(self._stderr.fileno()).st_size
+        start = max(0, size - 8192)
+        return os.pread(self._stderr.fileno(), size - start, start).decode(errors="replace")
+
+    def kill(self) -> None:
+        """End the process; a `compile` that waits for it fails. Safe from another thread."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """End the process and wait until it is gone."""
+        self.kill()
+        self._process.wait()
+        for file in (self._requests, self._answers, self._stderr):
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def _environment() -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"}
+    environment["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"
+    # Compiling needs no GPU: a context here would disturb what is being timed, and the user's module
+    # shouldn't get one either.
+    environment["NUMBA_DISABLE_CUDA"] = "1"
+    environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
