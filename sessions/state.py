@@ -101,7 +101,8 @@ class Entry:
     `score_ms` is the geometric mean of the cases' medians, its interval the cases' 95% intervals combined
     the same way (unpaired, so wider than the paired one that the result gives finalists). `vendor_ratio`
     and `floor_ratio` are the vendor's time and the physical floor over this one's, geometric means over the
-    cases that have them: 1.0 means as fast as the vendor, as fast as physics allows.
+    cases (None unless all have one): 1.0 means as fast as the vendor, as fast as physics allows. `paired`:
+    speedup and interval come from interleaved samples, taken for the result.
     """
 
     candidate: str
@@ -122,6 +123,7 @@ class Entry:
     shared_bytes: int | None = None
     occupancy: float | None = None
     same_as: str | None = None
+    paired: bool = False
 
 
 @dataclass(frozen=True)
@@ -325,9 +327,11 @@ def _artifact(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 
 def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
-    for config in event.data.get("tied") or ():
+    data = event.data
+    for config in data.get("tied") or ():
         dict(config)
-    changes["result"] = event.data
+    changes["result"] = data
+    changes["leaderboard"] = _with_finalists(state.leaderboard, data.get("finalists") or ())
 
 
 def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
@@ -347,6 +351,19 @@ _HANDLERS = {
     Kind.RESULT.value: _result,
     Kind.STATE.value: _state,
 }
+
+
+def _with_finalists(board: tuple[Entry, ...], finalists: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
+    """The board led by the finalists, in the result's order and with its paired speedups."""
+    known = {entry.candidate: entry for entry in board}
+    leaders = []
+    for finalist in finalists:
+        entry = known.pop(str(finalist["candidate"]), None)
+        if entry is not None:
+            low, high = finalist.get("speedup_ci") or (None, None)
+            ci = (low, high) if low is not None and high is not None else None
+            leaders.append(_with(entry, speedup=finalist["speedup"], speedup_ci=ci, paired=True))
+    return (*leaders, *known.values())
 
 
 def _with(entry: Entry, **changes: Any) -> Entry:
@@ -401,8 +418,10 @@ def _combined_ci(measurements: Iterable[Mapping[str, Any]]) -> tuple[float, floa
 
 
 def _ratio(reference: Mapping[str, float], medians: Mapping[str, float]) -> float | None:
-    logs = [math.log(reference[c] / medians[c]) for c in medians if reference.get(c) and medians[c] > 0]
-    return math.exp(sum(logs) / len(logs)) if logs else None
+    """Geometric mean of reference over median; None unless every case has a reference."""
+    if not medians or any(not reference.get(c) or medians[c] <= 0 for c in medians):
+        return None
+    return math.exp(sum(math.log(reference[c] / medians[c]) for c in medians) / len(medians))
 
 
 def _ranked(board: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:

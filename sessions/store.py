@@ -187,14 +187,19 @@ class SessionStore:
         self, events: Iterable[tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], float]]
     ) -> int:
         """Commit events, all or none, and return the last one's number. A time that goes back is raised."""
+        return self.append_encoded(
+            (str(event[0]), encode(event[1]), event[2] if len(event) == 3 else self.now()) for event in events
+        )
+
+    def append_encoded(self, events: Iterable[tuple[str, str, float]]) -> int:
+        """As `append_many`, for `(kind, JSON text, t)`."""
         with self._lock:
             rows, seq, last_t, size = [], self._seq, self._t, 0
-            for event in events:
+            for kind, text, t in events:
                 seq += 1
-                last_t = max(event[2] if len(event) == 3 else self.now(), last_t)
-                text = encode(event[1])
+                last_t = max(t, last_t)
                 size += len(text)
-                rows.append((seq, last_t, str(event[0]), text))
+                rows.append((seq, last_t, kind, text))
             if not rows:
                 return seq
             with self._transaction():

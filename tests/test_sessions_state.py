@@ -118,8 +118,16 @@ def test_ties_are_overlapping_intervals_until_the_result_says_otherwise():
     state = fold(*events)
     ids = {entry.config["x"]: entry.candidate for entry in state.leaderboard}
     assert state.tied == {ids[1], ids[2]}
-    state = reduce(state, Event(4, 1010.0, "result", {"tied": [{"x": 1}]}))
-    assert state.tied == {ids[1]}
+    finalists = [
+        {"candidate": ids[3], "speedup": 1.5, "speedup_ci": [1.4, 1.6]},
+        {"candidate": ids[1], "speedup": 1.2, "speedup_ci": [1.1, None]},
+        {"candidate": "unknown", "speedup": 1.0, "speedup_ci": [None, None]},
+    ]
+    state = reduce(state, Event(4, 1010.0, "result", {"tied": [{"x": 3}], "finalists": finalists}))
+    assert state.tied == {ids[3]}
+    assert [entry.config["x"] for entry in state.leaderboard] == [3, 1, 2]
+    assert state.leaderboard[0].speedup_ci == (1.4, 1.6)
+    assert [entry.paired for entry in state.leaderboard] == [True, True, False]
 
 
 def test_time_dead_or_paused_is_not_running_time():

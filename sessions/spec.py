@@ -1,0 +1,94 @@
+"""What a run is asked to do, as its session stores it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from ..core.model import CacheMode, Protocol
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One tuning run.
+
+    Attributes:
+        workload: A bundled workload's name, or a user's folder.
+        agent: Name of a strategy (see `agents.registry`).
+        device: `auto`, `cuda:N`, `recorded:NAME`, `recorded:FILE`.
+        space: Name of the workload's search space.
+        sizes: Each is a performance case; empty means the workload's own or its default size.
+        steps: Evaluations, failures included.
+        time_limit_s: Seconds of running after which no further evaluation starts; None for no limit.
+        cache: `cold` or `hot`.
+        samples: At most, for each case.
+        warmup: Launches before the first sample.
+        seed: Of everything the run draws.
+        options: The agent's own settings.
+        allow_shared: Go on although other processes use the GPU, and label the results.
+        finalists: Candidates re-measured in pairs at the end.
+    """
+
+    workload: str
+    agent: str = "tpe"
+    device: str = "auto"
+    space: str = "full"
+    sizes: tuple[int, ...] = ()
+    steps: int = 100
+    time_limit_s: float | None = None
+    cache: str = "cold"
+    samples: int = 100
+    warmup: int = 10
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    allow_shared: bool = False
+    finalists: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse impossible numbers. Raises UsageError."""
+        for name, least in (("steps", 1), ("samples", 1), ("warmup", 0), ("finalists", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        limit = self.time_limit_s
+        if limit is not None and not (math.isfinite(limit) and limit > 0):
+            raise UsageError(f"the time limit must be more than 0 seconds, not {limit}")
+        if self.cache not in list(CacheMode):
+            raise UsageError(f"cache must be cold or hot, not {self.cache!r}")
+
+    @property
+    def protocol(self) -> Protocol:
+        """How each candidate is measured."""
+        return Protocol(
+            cache=CacheMode(self.cache),
+            warmup=self.warmup,
+            samples=self.samples,
+            min_samples=min(30, self.samples),
+        )
+
+    def absolute(self) -> RunSpec:
+        """With file names that hold from any working directory, as the run process needs them."""
+        changes: dict[str, Any] = {}
+        if Path(self.workload).is_dir() and ("/" in self.workload or self.workload.startswith(".")):
+            changes["workload"] = str(Path(self.workload).absolute())
+        target = self.device.removeprefix("recorded:")
+        if target != self.device and ("/" in target or target.endswith((".json", ".gz"))):
+            changes["device"] = f"recorded:{Path(target).expanduser().absolute()}"
+        return RunSpec(**{**{f.name: getattr(self, f.name) for f in fields(self)}, **changes})
+
+    def to_json(self) -> dict[str, Any]:
+        """As stored in the session's header."""
+        return {**asdict(self), "sizes": list(self.sizes), "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunSpec:
+        """Inverse of `to_json`; unknown keys are ignored. Raises UsageError for what can't be a spec."""
+        try:
+            known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+            return cls(**{**known, "sizes": tuple(int(n) for n in known.get("sizes", ()))})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"the session's description of its run is damaged: {error}") from None
