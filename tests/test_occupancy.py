@@ -1,0 +1,167 @@
+"""Occupancy: cases from the architectures' tables, properties, and NVIDIA's own header as an oracle."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdeck.telemetry.occupancy import LIMITS, max_threads_per_block, occupancy, sm_limits
+
+CC = st.sampled_from(sorted(LIMITS))
+THREADS = st.integers(1, 1024)
+REGISTERS = st.integers(0, 255)
+SHARED = st.integers(0, 228 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("cc", "registers", "threads", "static", "dynamic", "blocks", "limiter"),
+    [
+        ((9, 0), 32, 256, 0, 0, 8, "warps"),
+        ((9, 0), 64, 256, 0, 0, 4, "registers"),
+        ((9, 0), 65, 256, 0, 0, 3, "registers"),  # allocated as 72
+        ((9, 0), 255, 256, 0, 0, 1, "registers"),
+        ((9, 0), 255, 512, 0, 0, 0, "registers"),  # the launch fails
+        ((9, 0), 16, 32, 0, 0, 32, "blocks"),
+        ((9, 0), 32, 128, 48 * 1024, 0, 4, "shared memory"),  # 49 KB of 228 with the reserved one
+        ((9, 0), 32, 128, 0, 227 * 1024, 1, "shared memory"),
+        ((9, 0), 32, 128, 1, 227 * 1024, 0, "shared memory"),
+        ((8, 6), 32, 1024, 0, 0, 1, "warps"),
+        ((7, 5), 32, 256, 0, 0, 4, "warps"),
+        ((7, 0), 32, 64, 96 * 1024, 0, 1, "shared memory"),
+        ((6, 0), 32, 1024, 0, 48 * 1024, 1, "shared memory"),
+        ((12, 0), 128, 256, 0, 0, 2, "registers"),
+    ],
+)
+def test_known_cases(cc, registers, threads, static, dynamic, blocks, limiter):
+    fit = occupancy(cc, registers, threads, static, dynamic)
+    assert (fit.blocks, fit.limiter) == (blocks, limiter)
+    assert fit.warps == blocks * -(-threads // 32)
+    assert fit.occupancy == fit.warps / sm_limits(cc).warps
+
+
+def test_barriers_limit_from_hopper_on():
+    assert occupancy((9, 0), 16, 32, barriers=16).blocks == 4
+    assert occupancy((9, 0), 16, 32, barriers=16).limiter == "barriers"
+    assert occupancy((8, 0), 16, 32, barriers=16).limiter == "blocks"
+
+
+@given(CC, REGISTERS, THREADS, SHARED, SHARED)
+def test_bounds(cc, registers, threads, static, dynamic):
+    fit = occupancy(cc, registers, threads, static, dynamic)
+    sm = sm_limits(cc)
+    assert 0 <= fit.occupancy <= 1
+    assert 0 <= fit.blocks <= sm.blocks
+    assert fit.warps <= sm.warps
+    assert fit.blocks * registers * threads <= sm.registers
+    assert fit.blocks * (static + dynamic) <= sm.shared
+    assert fit.blocks == min(fit.limits.values()) == fit.limits[fit.limiter]
+
+
+@given(CC, REGISTERS, REGISTERS, THREADS, SHARED, SHARED)
+def test_more_resources_never_fit_better(cc, some, more, threads, small, large):
+    some, more = sorted((some, more))
+    small, large = sorted((small, large))
+    assert occupancy(cc, more, threads).blocks <= occupancy(cc, some, threads).blocks
+    assert occupancy(cc, some, threads, large).blocks <= occupancy(cc, some, threads, small).blocks
+
+
+@given(CC, REGISTERS, SHARED, st.integers(0, 64))
+def test_static_and_dynamic_shared_memory_count_alike(cc, registers, shared, part):
+    split = shared * part // 64
+    assert occupancy(cc, registers, 128, shared) == occupancy(cc, registers, 128, split, shared - split)
+
+
+@given(CC, REGISTERS)
+def test_max_threads_is_the_largest_block_that_launches(cc, registers):
+    threads = max_threads_per_block(cc, registers)
+    assert threads % 32 == 0 and 32 <= threads <= 1024
+    assert occupancy(cc, registers, threads).blocks > 0
+    if threads < 1024:
+        assert occupancy(cc, registers, threads + 1).blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (((5, 2), 32, 256), "5.2"),
+        (((9, 0), 32, 0), "1 to 1024"),
+        (((9, 0), 32, 1025), "1 to 1024"),
+        (((9, 0), -1, 256), "negative"),
+        (((9, 0), 32, 256, -1), "negative"),
+    ],
+)
+def test_impossible_numbers_are_refused(arguments, problem):
+    with pytest.raises(ValueError, match=problem):
+        occupancy(*arguments)
+
+
+ORACLE = r"""
+#include <cstddef>
+#include <cstring>
+#include <climits>
+#include <cstdio>
+#include "cuda_occupancy.h"
+int main() {
+  int major, minor, warps, blocks, registers, threads, barriers; size_t sm, optin, block, reserved, st, dy;
+  while (scanf("%d %d %d %zu %zu %zu %zu %d %d %zu %zu %d", &major, &minor, &warps, &sm, &block, &optin,
+               &reserved, &registers, &threads, &st, &dy, &barriers) == 12) {
+    cudaOccDeviceProp p; memset(&p, 0, sizeof p);
+    p.computeMajor = major; p.computeMinor = minor; p.maxThreadsPerBlock = 1024;
+    p.maxThreadsPerMultiprocessor = warps * 32; p.regsPerBlock = 65536; p.regsPerMultiprocessor = 65536;
+    p.warpSize = 32; p.sharedMemPerBlock = block; p.sharedMemPerMultiprocessor = sm; p.numSms = 100;
+    p.sharedMemPerBlockOptin = optin; p.reservedSharedMemPerBlock = reserved;
+    cudaOccFuncAttributes a; memset(&a, 0, sizeof a);
+    a.maxThreadsPerBlock = INT_MAX; a.numRegs = registers; a.sharedSizeBytes = st;
+    a.partitionedGCConfig = PARTITIONED_GC_OFF; a.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
+    a.maxDynamicSharedSizeBytes = dy; a.numBlockBarriers = barriers;
+    cudaOccDeviceState s; s.carveoutConfig = SHAREDMEM_CARVEOUT_MAX_SHARED;
+    cudaOccResult r;
+    if (cudaOccMaxActiveBlocksPerMultiprocessor(&r, &p, &a, &s, threads, dy)) printf("error\n");
+    else printf("%d\n", r.activeBlocksPerMultiprocessor);
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory):
+    header = Path("/usr/local/cuda/include/cuda_occupancy.h")
+    compiler = shutil.which("g++")
+    if not header.is_file() or compiler is None:
+        pytest.skip("needs g++ and a CUDA toolkit's cuda_occupancy.h")
+    folder = tmp_path_factory.mktemp("oracle")
+    (folder / "oracle.cpp").write_text(ORACLE)
+    subprocess.run(
+        [compiler, "-O1", f"-I{header.parent}", "oracle.cpp", "-o", "oracle"], cwd=folder, check=True
+    )
+    return folder / "oracle"
+
+
+def test_equals_the_cuda_header(oracle):
+    draw = random.Random(1)
+    cases, lines = [], []
+    for _ in range(20_000):
+        cc = draw.choice(sorted(LIMITS))
+        sm = sm_limits(cc)
+        registers, threads = draw.randint(1, 255), draw.randint(1, 1024)
+        static = draw.choice([0, draw.randint(0, 48 * 1024)])
+        dynamic = draw.choice([0, draw.randint(0, sm.shared)])
+        barriers = 0 if cc == (10, 3) else draw.choice([0, 1, 16])  # headers disagree on 10.3's number
+        cases.append((cc, registers, threads, static, dynamic, barriers))
+        numbers = (*cc, sm.warps, sm.shared, 48 * 1024, sm.shared_block, sm.reserved)
+        lines.append(" ".join(map(str, (*numbers, registers, threads, static, dynamic, barriers))))
+    answers = subprocess.run([oracle], input="\n".join(lines), capture_output=True, text=True, check=True)
+    expected = answers.stdout.split()
+    assert len(expected) == len(cases)
+    wrong = [
+        (case, blocks, occupancy(*case))
+        for case, blocks in zip(cases, expected, strict=True)
+        if blocks != str(occupancy(*case).blocks)
+    ]
+    assert not wrong, (len(wrong), wrong[:5])
