@@ -8,23 +8,39 @@ worker only.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Status
+from ..toolchain.abi import pack_arguments
 from . import gpu as gpu_module
 from .faults import WorkerFault
-from .gpu import Gpu, Operation, check
+from .gpu import Gpu, Operation, Parameters, check
 
 GUARD_BYTES = 4096
 _GUARD_BYTE = 0xA5
 _POISON_BYTE = 0xFF  # four of them are a NaN
 _MAX_SETS = 8
 _REGISTER_BYTES = 1 << 20  # smaller copies aren't worth pinning their pages
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel parameter, resolved for a case. `nbytes` and `shape` of buffers, `value` of scalars."""
+
+    name: str
+    kind: str  # buffer | workspace | scalar
+    dtype: str
+    direction: str = "in"
+    shape: tuple[int, ...] = ()
+    nbytes: int = 0
+    value: int | float = 0
 
 
 class Buffer:
@@ -61,11 +77,7 @@ class Digests:
         check(d.cuMemcpyHtoDAsync(self._table, table.ctypes.data, table.nbytes, gpu.stream), "digest table")
         largest = int(table[:, 1].max())
         blocks = max(1, min(512, largest // (8 * 256 * 4)))
-        values = gpu_module.pack(
-            "cuda",
-            [{"name": "ranges", "kind": "buffer"}, {"name": "out", "kind": "buffer"}],
-            {"ranges": int(self._table), "out": int(self._out)},
-        )
+        values = gpu_module.pack(ctypes.c_uint64(int(self._table)), ctypes.c_uint64(int(self._out)))
         self._launch = gpu.launch("helpers", "wd_digest", (blocks, len(ranges), 1), (256, 1, 1), 0, values)
 
     def compute(self) -> NDArray[np.uint64]:
@@ -121,14 +133,14 @@ class Master:
 class BufferSet:
     """One allocation of every buffer that a kernel gets, holding the inputs of `seed`."""
 
-    def __init__(self, gpu: Gpu, arguments: list[dict[str, Any]]) -> None:
+    def __init__(self, gpu: Gpu, arguments: Sequence[Parameter]) -> None:
         self._gpu = gpu
         self.seed = -1
-        self.buffers = {a["name"]: Buffer(gpu, a["nbytes"]) for a in arguments if a["kind"] != "scalar"}
-        self.inputs = [a["name"] for a in arguments if a["kind"] == "buffer" and a["direction"] == "in"]
-        self.outputs = [a["name"] for a in arguments if a["kind"] == "buffer" and a["direction"] == "out"]
-        self.inout = [a["name"] for a in arguments if a["kind"] == "buffer" and a["direction"] == "inout"]
-        self.workspaces = [a["name"] for a in arguments if a["kind"] == "workspace"]
+        self.buffers = {a.name: Buffer(gpu, a.nbytes) for a in arguments if a.kind != "scalar"}
+        self.inputs = [a.name for a in arguments if a.kind == "buffer" and a.direction == "in"]
+        self.outputs = [a.name for a in arguments if a.kind == "buffer" and a.direction == "out"]
+        self.inout = [a.name for a in arguments if a.kind == "buffer" and a.direction == "inout"]
+        self.workspaces = [a.name for a in arguments if a.kind == "workspace"]
         self.pointers = {name: buffer.pointer for name, buffer in self.buffers.items()}
         ranges = [
             (f"{where} {name}", *guard)
@@ -190,13 +202,26 @@ class Binding:
 
     def __init__(self, gpu: Gpu, spec: Mapping[str, Any]) -> None:
         self._gpu = gpu
-        self.arguments: list[dict[str, Any]] = list(spec["arguments"])
+        self.arguments = [Parameter(**{**a, "shape": tuple(a.get("shape", ()))}) for a in spec["arguments"]]
+        self._parameters: dict[tuple[str, int], Parameters] = {}
         self._seeds: list[dict[str, dict[str, Any]]] = list(spec["seeds"])
         self._outputs: dict[str, dict[str, Any]] = dict(spec["outputs"])
-        self._sizes = {a["name"]: int(a["nbytes"]) for a in self.arguments if a["kind"] != "scalar"}
+        self._sizes = {a.name: a.nbytes for a in self.arguments if a.kind != "scalar"}
         self._masters: dict[int, Master] = {}
         self._mapped: dict[str, tuple[Any, NDArray[np.uint8]]] = {}
         self.sets: list[BufferSet] = []
+
+    def parameters(self, language: str, index: int) -> Parameters:
+        """Packed kernel parameters for one set."""
+        if (language, index) not in self._parameters:
+            self._parameters[language, index] = pack_arguments(
+                language,
+                self.arguments,
+                self.sets[index].pointers,
+                {a.name: a.shape for a in self.arguments},
+                {a.name: a.value for a in self.arguments if a.kind == "scalar"},
+            )
+        return self._parameters[language, index]
 
     @property
     def seed_count(self) -> int:

@@ -103,7 +103,7 @@ class Worker:
         if payload.get("clock", "auto") != "event":
             try:
                 cupti = CuptiClock()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 # Absent, too old for the driver, or taken by a profiler: events still work.
                 problem = f"{type(error).__name__}: {error}"
                 if payload.get("clock") == "cupti":

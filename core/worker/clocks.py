@@ -48,7 +48,7 @@ class CuptiClock:
         kernels = [a for a in activities if isinstance(a, self._cupti.ActivityKernel10)]
         if not kernels:
             return
-        # Reading a field through its attribute takes 2.5 us; a buffer's records lie side by side, so copy them.
+        # Reading a field through its attribute takes 2.5 us; records lie side by side, so copy them.
         first, size = kernels[0].ptr, self._size
         if kernels[-1].ptr - first == (len(kernels) - 1) * size:
             raw = ctypes.string_at(first, len(kernels) * size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 
 import numpy as np
@@ -33,18 +34,11 @@ def floors(lane: Lane) -> dict[str, float | None]:
         check(d.cuMemsetD8Async(target, 1, size, lane.gpu.stream), "memory to write")
         lane.gpu.synchronize()
         small = min(_L2_BYTES, lane.l2_bytes // 4) // 4096 * 4096
+        u64, passes = ctypes.c_uint64, ctypes.c_uint32(_L2_PASSES)
         l2 = lane.helper(
-            "wd_l2", 4 * lane.sm_count, 512,
-            ("pointer", source), ("uint64", small // 16), ("uint32", _L2_PASSES), ("pointer", lane.sink),
-        )  # fmt: skip
-        copy = lane.helper(
-            "wd_copy",
-            8 * lane.sm_count,
-            256,
-            ("pointer", source),
-            ("pointer", target),
-            ("uint64", size // 16),
+            "wd_l2", 4 * lane.sm_count, 512, u64(source), u64(small // 16), passes, u64(lane.sink)
         )
+        copy = lane.helper("wd_copy", 8 * lane.sm_count, 256, u64(source), u64(target), u64(size // 16))
         memcpy = Operation(d.cuMemcpyDtoDAsync, (target, source, size, lane.gpu.stream))
         empty = _times(lane, lane.helper("wd_empty", 1, 32), 100)
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +21,10 @@ _NO_DEVICE = (
 )  # not initialised, stub library, no device, invalid device, driver mismatch
 # These end with the launch that caused them; every other error from 700 on corrupts the context for good.
 _LAUNCH_ERRORS = (1, 98, 200, 209, 218, 222, 300, 301, 500, 701, 720)
-_SCALARS: dict[str, type[ctypes._SimpleCData[Any]]] = {
-    "int8": ctypes.c_int8,
-    "uint8": ctypes.c_uint8,
-    "int16": ctypes.c_int16,
-    "uint16": ctypes.c_uint16,
-    "int32": ctypes.c_int32,
-    "uint32": ctypes.c_uint32,
-    "int64": ctypes.c_int64,
-    "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float,
-    "float64": ctypes.c_double,
-    "bool": ctypes.c_bool,
-}
 _FP32_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}  # others: 128
+
+# What `cuLaunchKernel` takes (the array of addresses), and the values that it points to.
+Parameters = tuple[ctypes.Array[ctypes.c_void_p], list[Any]]
 
 driver: Any = None  # cuda.bindings.driver, once `load_driver` found it
 
@@ -80,6 +70,11 @@ def fault(code: int, what: str) -> WorkerFault:
     if code in _NO_DEVICE:
         return WorkerFault(Status.UNSUPPORTED, message, fatal=True)
     return WorkerFault(Status.RUNTIME_ERROR, message, fatal=True)
+
+
+def pack(*values: Any) -> Parameters:
+    """Parameters of one of our own kernels, from ctypes values (read at each launch)."""
+    return (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)), list(values)
 
 
 @dataclass(frozen=True)
@@ -201,59 +196,24 @@ class Gpu:
         grid: Sequence[int],
         block: Sequence[int],
         shared: int,
-        values: Sequence[ctypes._SimpleCData[Any]],
+        parameters: Parameters,
     ) -> Operation:
         """A packed launch. Raises WorkerFault if it needs more shared memory than the device has."""
         function = self.function(key, entry)
         if shared > 48 * 1024:
             kind = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(driver.cuFuncSetAttribute(function, kind, shared), f"{shared} bytes of shared memory")
-        pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(v) for v in values])
         arguments = (
             function,
             *(int(n) for n in grid),
             *(int(n) for n in block),
             int(shared),
             self.stream,
-            ctypes.addressof(pointers),
+            ctypes.addressof(parameters[0]),
             0,
         )
-        return Operation(driver.cuLaunchKernel, arguments, (entry,), (pointers, list(values)))
+        return Operation(driver.cuLaunchKernel, arguments, (entry,), parameters)
 
     def synchronize(self) -> None:
         """Wait for the stream. A kernel's own failure surfaces here."""
         check(driver.cuStreamSynchronize(self.stream), "running the kernel")
-
-
-def pack(
-    language: str, arguments: Sequence[Mapping[str, Any]], pointers: Mapping[str, int]
-) -> list[ctypes._SimpleCData[Any]]:
-    """Kernel parameters in order, for CUDA C++ (pointers and scalars) or Numba (arrays flattened).
-
-    Numba's arrays are: meminfo, parent, number of items, item size, data, shape…, strides… (bytes).
-    """
-    values: list[ctypes._SimpleCData[Any]] = []
-    for argument in arguments:
-        if argument["kind"] == "scalar":
-            values.append(_SCALARS[argument["dtype"]](argument["value"]))
-            continue
-        pointer = ctypes.c_void_p(pointers[argument["name"]])
-        if language != "numba":
-            values.append(pointer)
-            continue
-        shape = [int(n) for n in argument["shape"]]
-        item = int(argument["itemsize"])
-        strides, step, items = [], item, 1
-        for n in reversed(shape):
-            strides.insert(0, step)
-            step *= n
-            items *= n
-        values += [
-            ctypes.c_void_p(0),
-            ctypes.c_void_p(0),
-            ctypes.c_int64(items),
-            ctypes.c_int64(item),
-            pointer,
-        ]
-        values += [ctypes.c_int64(n) for n in (*shape, *strides)]
-    return values

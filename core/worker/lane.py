@@ -28,14 +28,6 @@ _TRIES = 3
 HELPER_ENTRIES = ("wd_hold", "wd_clock", "wd_empty", "wd_sweep", "wd_l2", "wd_copy", "wd_digest")
 
 
-def scalars(*values: tuple[str, int]) -> list[dict[str, Any]]:
-    """Arguments of a helper kernel: (dtype, value), with "pointer" for addresses."""
-    return [
-        {"name": str(i), "kind": "scalar", "dtype": "uint64" if dtype == "pointer" else dtype, "value": value}
-        for i, (dtype, value) in enumerate(values)
-    ]
-
-
 class Batch:
     """Operations in order, some of them marked as samples. May be run again."""
 
@@ -85,16 +77,10 @@ class Lane:
         self._cycles = (ctypes.c_uint64 * 4).from_address(int(self._host) + 64)
         ctypes.memset(int(self._host), 0, 256)
         self._ticket = ctypes.c_uint32(0)
-        values = [
-            ctypes.c_uint64(device),
-            ctypes.c_uint64(device + 4),
-            self._ticket,
-            ctypes.c_uint64(_HOLD_NS),
-        ]
-        self._hold = gpu.launch("helpers", "wd_hold", (1, 1, 1), (1, 1, 1), 0, values)
+        u64 = ctypes.c_uint64
+        self._hold = self.helper("wd_hold", 1, 1, u64(device), u64(device + 4), self._ticket, u64(_HOLD_NS))
         self._clocks = [
-            self.helper("wd_clock", 1, 1, ("pointer", device + 64 + 16 * i), ("uint64", _CLOCK_SPAN_NS))
-            for i in (0, 1)
+            self.helper("wd_clock", 1, 1, u64(device + 64 + 16 * i), u64(_CLOCK_SPAN_NS)) for i in (0, 1)
         ]
         self.sm_count = gpu.attribute("MULTIPROCESSOR_COUNT")
         self.l2_bytes = max(l2_bytes, 1 << 20)
@@ -107,20 +93,15 @@ class Lane:
         """ "cupti" or "event"."""
         return "cupti" if self.cupti else "event"
 
-    def helper(self, entry: str, blocks: int, threads: int, *values: tuple[str, int]) -> Operation:
-        """A packed launch of one of our own kernels."""
-        packed = pack("cuda", scalars(*values), {})
-        return self.gpu.launch("helpers", entry, (blocks, 1, 1), (threads, 1, 1), 0, packed)
+    def helper(self, entry: str, blocks: int, threads: int, *values: Any) -> Operation:
+        """A packed launch of one of our own kernels; `values` are ctypes values."""
+        return self.gpu.launch("helpers", entry, (blocks, 1, 1), (threads, 1, 1), 0, pack(*values))
 
     def read(self, pointer: int, nbytes: int) -> Operation:
         """A launch that reads memory once, at full bandwidth."""
+        u64 = ctypes.c_uint64
         return self.helper(
-            "wd_sweep",
-            8 * self.sm_count,
-            256,
-            ("pointer", pointer),
-            ("uint64", nbytes // 16),
-            ("pointer", self.sink),
+            "wd_sweep", 8 * self.sm_count, 256, u64(pointer), u64(nbytes // 16), u64(self.sink)
         )
 
     @property

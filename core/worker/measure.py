@@ -17,7 +17,7 @@ from ..model import CacheMode, Protocol, Status
 from ..stats import AdaptiveStop
 from .buffers import Binding, BufferSet
 from .faults import WorkerFault
-from .gpu import Operation, pack
+from .gpu import Operation
 from .lane import Batch, Lane
 
 _WARMUP_S = 0.5  # a kernel so slow that its warm-ups take longer gets fewer (never none)
@@ -42,9 +42,9 @@ class Subject:
     def launches(self, index: int) -> list[Operation]:
         """The timed operations on a set."""
         if index not in self._packed:
-            values = pack(self._language, self.binding.arguments, self.binding.sets[index].pointers)
+            parameters = self.binding.parameters(self._language, index)
             self._packed[index] = [
-                self._lane.gpu.launch(self._code, entry, grid, block, shared, values)
+                self._lane.gpu.launch(self._code, entry, grid, block, shared, parameters)
                 for entry, grid, block, shared in self._launches
             ]
         return self._packed[index]

@@ -64,13 +64,13 @@ class VendorSubject(Subject):
             target = self.binding.sets[index]
             tensors: dict[str, Any] = {}
             for argument in self.binding.arguments:
-                name = argument["name"]
+                name = argument.name
                 if not self._everything and name not in self._accepted:
                     continue
-                if argument["kind"] == "scalar":
-                    tensors[name] = argument["value"]
-                elif argument["kind"] == "buffer":
-                    array = _Array(target.pointers[name], tuple(argument["shape"]), argument["dtype"])
+                if argument.kind == "scalar":
+                    tensors[name] = argument.value
+                elif argument.kind == "buffer":
+                    array = _Array(target.pointers[name], tuple(argument.shape), argument.dtype)
                     tensors[name] = torch.as_tensor(array, device=f"cuda:{self._lane.gpu.ordinal}")
 
             def call() -> tuple[int]:
