@@ -1,1 +1,74 @@
-"""The console: a Textual app over RunState. Import it lazily; Textual costs 0.2 s."""
+"""The console: a Textual app over RunState.
+
+The functions here are what the command line calls; each returns the exit code. They import Textual when
+called, since it costs 0.2 s.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import ExitCode
+from ..sessions.events import Lifecycle
+
+if TYPE_CHECKING:
+    from .sources import RunSource
+
+_EXIT = {
+    Lifecycle.FAILED: ExitCode.RUN_FAILED,
+    Lifecycle.INTERRUPTED: ExitCode.RUN_FAILED,
+    Lifecycle.CANCELLED: ExitCode.INTERRUPTED,
+}
+
+
+def run_live(session: Path) -> int:
+    """Show a run that was just started. UsageError if the session can't be opened."""
+    from .sources import LiveSource
+
+    return _show(LiveSource(session))
+
+
+def run_attach(session: Path) -> int:
+    """Join a run that goes on, or look at one that ended. UsageError if the session can't be opened."""
+    from .sources import LiveSource
+
+    return _show(LiveSource(session, attach=True))
+
+
+def run_replay(session: Path, speed: float = 1.0, start: float = 0.0) -> int:
+    """Play a session back from `start` seconds. UsageError if the session can't be opened."""
+    from .sources import ReplaySource
+
+    _show(ReplaySource(session, speed=speed, start=start))
+    return ExitCode.OK
+
+
+def run_start(sessions: Path | None = None) -> int:
+    """The start screen over a folder of sessions (default: the user's)."""
+    from .app import WarpdeckApp
+    from .screens.sessions import SessionsScreen
+
+    app = WarpdeckApp(SessionsScreen(sessions))
+    app.run()
+    return app.return_code or ExitCode.OK
+
+
+def _show(source: RunSource) -> int:
+    from .app import WarpdeckApp
+    from .screens.run import RunScreen
+
+    screen = RunScreen(source)
+    app = WarpdeckApp(screen)
+    try:
+        app.run()
+    finally:
+        source.close()
+        state = screen.state
+        if source.capabilities.live and not state.lifecycle.final:
+            print(
+                f"the run goes on: `warpdeck attach {source.session}` comes back to it",
+                file=sys.stderr,
+            )
+    return app.return_code or _EXIT.get(state.lifecycle, ExitCode.OK)

@@ -37,13 +37,14 @@ class WarpdeckApp(App[int]):
     CSS_PATH = "warpdeck.tcss"
     TITLE = "warpdeck"
     PAUSE_GC_ON_SCROLL = True
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    # Textual annotates these two as if they belonged to instances.
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [  # pyright: ignore[reportIncompatibleVariableOverride]
         (0, "-tiny"),
         (60, "-slim"),
         (80, "-narrow"),
         (100, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [  # pyright: ignore[reportIncompatibleVariableOverride]
         (0, "-flat"),
         (16, "-short"),
         (30, "-tall"),

@@ -7,10 +7,17 @@ tries again.
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ..core.errors import UsageError
+from ..sessions.replay import Replay
 from ..sessions.state import RunState
+from ..sessions.tail import Tail
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,21 @@ class Capabilities:
 class RunSource(Protocol):
     """A run to look at."""
 
-    capabilities: Capabilities
-    session: str  # the session's id, what `warpdeck attach` takes
+    @property
+    def capabilities(self) -> Capabilities:
+        """What can be done with it."""
+        ...
+
+    @property
+    def session(self) -> str:
+        """The session's id, what `warpdeck attach` takes."""
+        ...
 
     def poll(self) -> RunState | None:
-        """The newest state; None if it is the one returned last. WarpdeckError if it can't be read."""
+        """The newest state; None if it is the one returned last. WarpdeckError if it can't be read.
+
+        Called from a thread, never twice at a time.
+        """
         ...
 
     def now(self) -> float:
@@ -50,10 +67,25 @@ class RunSource(Protocol):
 class Playback(Protocol):
     """The controls of a replay, beside those of RunSource. Positions are seconds since the log's start."""
 
-    playing: bool
-    speed: float
-    position: float
-    length: float
+    @property
+    def playing(self) -> bool:
+        """Whether it moves."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Seconds of log a second."""
+        ...
+
+    @property
+    def position(self) -> float:
+        """Where it is."""
+        ...
+
+    @property
+    def length(self) -> float:
+        """How long the log is."""
+        ...
 
     def toggle(self) -> None:
         """Play or pause; at the end, play from the start."""
@@ -70,3 +102,49 @@ class Playback(Protocol):
     def seek(self, fraction: float) -> None:
         """Jump to a fraction of the whole; goes on playing if it was."""
         ...
+
+
+class LiveSource(Tail):
+    """A session that this console started, or (`attach`) joined. UsageError if it can't be opened."""
+
+    def __init__(self, folder: str | Path, *, attach: bool = False) -> None:
+        super().__init__(folder)
+        self.capabilities = Capabilities(live=True, attach=attach)
+
+
+class ReplaySource(Replay):
+    """A session played back. UsageError if it can't be opened.
+
+    The keys act from the screen's thread while a poll may run in another: one of them waits.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        speed: float = 1.0,
+        start: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(folder, speed=speed, start=start, clock=clock)
+        self.capabilities = Capabilities(replay=True)
+        self._turn = threading.RLock()
+
+    def poll(self) -> RunState | None:
+        """The state at the present position; None if it is the one returned last."""
+        with self._turn:
+            return super().poll()
+
+    def step(self, direction: int) -> None:
+        """Pause at the next or the previous step."""
+        with self._turn:
+            super().step(direction)
+
+    def command(self, name: str) -> None:
+        """A replay has no run to ask."""
+        raise UsageError(f"session {self.session} is played back; there is no run to {name}")
+
+    def close(self) -> None:
+        """Release the log."""
+        with self._turn:
+            super().close()

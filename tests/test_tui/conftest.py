@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from textual.pilot import Pilot
 from warpdeck.core.errors import WarpdeckError
 from warpdeck.sessions.events import Event
 from warpdeck.sessions.state import RunState, reduce_all
+from warpdeck.sessions.store import SessionStore
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.run import RunScreen
 from warpdeck.tui.sources import Capabilities
@@ -240,12 +242,20 @@ async def opened(source: Any, size: tuple[int, int] = (120, 40)) -> AsyncIterato
         yield console
 
 
+def write_session(sessions: Path, events: list[Event], name: str = "softmax-random-1") -> Path:
+    """The events as a session on disk."""
+    with SessionStore.create(sessions, name, {"workload": "softmax"}) as store:
+        store.append_many([(e.kind, e.data, e.t) for e in events])
+        return store.folder
+
+
 class Kit:
     """What the tests build with; the conftest can't be imported."""
 
     source = FakeSource
     events = staticmethod(run_events)
     open = staticmethod(opened)
+    write = staticmethod(write_session)
     live = LIVE
     start = START
 

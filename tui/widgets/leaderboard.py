@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
-from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.events import Resize
@@ -120,18 +119,17 @@ thread, **occ.** theoretical occupancy. A long configuration is shown whole in t
         """Scroll sideways."""
         self.scroll_relative(x=12 * direction, animate=False)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Left and right scroll, except in a replay, where they belong to the replay bar."""
+        return not (action in ("cursor_left", "cursor_right") and self.screen.has_class("-replay"))
+
     def action_cursor_left(self) -> None:
-        """Left scrolls; in a replay it belongs to the replay bar, which steps back."""
-        self._sideways(-1)
+        """Scroll left."""
+        self.action_scroll_columns(-1)
 
     def action_cursor_right(self) -> None:
-        """Right scrolls; in a replay it steps on."""
-        self._sideways(1)
-
-    def _sideways(self, direction: int) -> None:
-        if self.screen.has_class("-replay"):
-            raise SkipAction
-        self.action_scroll_columns(direction)
+        """Scroll right."""
+        self.action_scroll_columns(1)
 
     def on_resize(self, event: Resize) -> None:
         if self._column_widths() != self._widths:

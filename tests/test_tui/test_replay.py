@@ -1,0 +1,162 @@
+"""The Run screen over a session on disk that is played back with an injected clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpdeck.core.errors import UsageError
+from warpdeck.tui.sources import LiveSource, Playback, ReplaySource, RunSource
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.t = 100.0
+
+    def __call__(self) -> float:
+        return self.t
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, kit: Any) -> Path:
+    """A finished run of 60 steps, one a second, 61 s long; step i ends at i seconds."""
+    return kit.write(tmp_path, kit.events(60, end=True))
+
+
+async def test_it_plays_at_its_speed(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        clock.t += 0.2
+        await console.poll()
+        assert "REPLAY · softmax" in console.lines[0]
+        assert "recorded on NVIDIA H200, 2026-11-20" in console.lines[0]
+        assert "▶ playing 1×  0:00 / 1:01" in console.text
+        clock.t += 10.2
+        await console.poll()
+        assert "step 10/60" in console.lines[1]
+        assert "elapsed 0:10" in console.lines[1]
+        await console.press("greater_than_sign")
+        assert "playing 2×" in console.text
+        clock.t += 5.0
+        await console.poll()
+        assert "step 20/60" in console.lines[1]
+        await console.press("less_than_sign", "less_than_sign")
+        assert "playing 0.5×" in console.text
+
+
+async def test_pause_stands_still(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=30.2)) as console:
+        await console.press("space")
+        clock.t += 1000
+        await console.poll()
+        assert "‖ paused" in console.text
+        assert "step 30/60" in console.lines[1]
+        await console.press("space")
+        clock.t += 1.0
+        await console.poll()
+        assert "step 31/60" in console.lines[1]
+
+
+async def test_steps_and_seeks_go_both_ways(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        await console.press("5")
+        assert "step 30/60" in console.lines[1]
+        best_then = console.lines[1]
+        await console.press("right")
+        assert "step 31/60" in console.lines[1] and "paused" in console.text
+        await console.press("left", "left")
+        assert "step 29/60" in console.lines[1]
+        await console.press("9")
+        assert "step 54/60" in console.lines[1]
+        await console.press("5")
+        assert console.lines[1] == best_then
+        await console.press("0")
+        assert "warning" not in console.text  # the log pane shows nothing of the future
+        assert "Leaderboard, best" not in console.text
+
+
+async def test_the_end_stays_and_space_starts_over(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        clock.t += 500
+        await console.poll()
+        assert "✔ finished" in console.lines[1] and "1:01 / 1:01" in console.text
+        assert "The run has ended" not in console.text
+        await console.press("space")
+        assert "playing" in console.text
+        clock.t += 2.0
+        await console.poll()
+        assert "step 2/60" in console.lines[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_bar_fits(folder: Path, clock: Clock, kit: Any, size: tuple[int, int]) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=20), size) as console:
+        bar = next(line for line in console.lines if "/ 1:01" in line)
+        assert bar.rstrip().endswith("step 20")
+        assert "←→" in console.lines[-1] and "<>" in console.lines[-1]
+        assert "Stop" not in console.lines[-1]
+
+
+async def test_quitting_a_replay_does_not_ask(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        await console.press("s", "q")
+        assert console.app._exit
+
+
+def test_a_replay_has_no_run_to_ask(folder: Path) -> None:
+    source = ReplaySource(folder)
+    assert isinstance(source, Playback)
+    with pytest.raises(UsageError, match="played back"):
+        source.command("stop")
+    source.close()
+
+
+async def test_a_log_that_grows_is_followed(tmp_path: Path, kit: Any) -> None:
+    from warpdeck.sessions.store import SessionStore
+
+    events = kit.events(20)
+    folder = kit.write(tmp_path, events[:30])
+    source: RunSource = LiveSource(folder, attach=True)
+    assert not isinstance(source, Playback)
+    async with kit.open(source) as console:
+        assert "attached · softmax" in console.lines[0]
+        before = console.screen.state.step
+        with SessionStore.open(folder, writable=True) as store:
+            store.append_many([(e.kind, e.data, e.t) for e in events[30:]])
+        await console.poll()
+        assert console.screen.state.step == 20 > before
+        assert "step 20/20" in console.lines[1]
+
+
+async def test_pause_reaches_the_session(tmp_path: Path, kit: Any) -> None:
+    from warpdeck.sessions import alive
+    from warpdeck.sessions.store import SessionStore
+
+    folder = kit.write(tmp_path, kit.events(20))
+    lock = alive.RunLock.acquire(folder)  # this process plays the run
+    try:
+        async with kit.open(LiveSource(folder)) as console:
+            assert "▶ running" in console.lines[1]
+            await console.press("space")
+        with SessionStore.open(folder) as store:
+            assert [c.command for c in store.commands()] == ["pause"]
+    finally:
+        lock.release()
+
+
+async def test_a_dead_run_is_called_interrupted(tmp_path: Path, kit: Any) -> None:
+    folder = kit.write(tmp_path, kit.events(20))
+    (folder / "run.lock").touch()  # a process had it and is gone
+    async with kit.open(LiveSource(folder)) as console:
+        assert "✘ interrupted" in console.lines[1]
+        assert "its process died" in console.lines[1]
+        await console.press("q")
+        assert console.app._exit
