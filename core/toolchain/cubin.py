@@ -60,7 +60,7 @@ class Cubin:
     def __init__(self, data: bytes) -> None:
         try:
             self._parse(data)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+        except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
             raise ValueError(f"damaged cubin: {error}") from error
 
     def _parse(self, data: bytes) -> None:
@@ -124,7 +124,7 @@ class Cubin:
     def info(self, symbol: str, log: str = "") -> KernelInfo:
         """Resources of one kernel; `log` is the assembler's verbose output (`-v`), for the spills.
 
-        Raises KeyError if there is no such kernel.
+        Raises KeyError if there is no such kernel, ValueError if its attributes are damaged.
         """
         text = self._by_name[f".text.{symbol}"]
         attributes = dict(self._kernel[symbol])
@@ -151,7 +151,7 @@ class Cubin:
 
         Machine code, constants, initialised data, relocations, registers, stack, shared memory,
         barriers, parameters. Names, line information and the register cap that was asked for don't
-        count, so that a cap which changes nothing ties with no cap.
+        count, so that a cap which changes nothing ties with no cap. Raises as `info` does.
         """
         digest = hashlib.sha256()
         for position, symbol in enumerate(symbols):
@@ -186,6 +186,8 @@ class Cubin:
         for at in range(0, section.size - size + 1, size):
             offset, info = struct.unpack_from("<QQ", section.data, at)
             addend = struct.unpack_from("<q", section.data, at + 16)[0] if size == 24 else 0
+            if info >> 32 >= len(self.symbols):
+                raise ValueError("damaged cubin: a relocation names no symbol")
             symbol = self.symbols[info >> 32]
             if 0 < symbol.section < len(self.sections):
                 target = self._canonical(self.sections[symbol.section].name, wanted)
@@ -214,6 +216,8 @@ def _number(value: bytes | None) -> int:
 
 
 def _product(value: bytes) -> int:
+    if len(value) < 12:
+        raise ValueError("damaged cubin: launch bounds are cut short")
     x, y, z = struct.unpack("<III", value[:12])
     return x * y * z
 
