@@ -70,7 +70,12 @@ def _numba(
 
     codes, fast = _ltoir(request, files, cache)
     options = {"reg_cap": request.reg_cap, "lineinfo": request.lineinfo, "fastmath": fast}
-    cubin, log = link(codes, request.cc, **options)
+    try:
+        cubin, log = link(codes, request.cc, **options)
+    except CompileError as error:
+        # The assembler knows no file, and the kernel only by its mangled name.
+        message = re.sub(r"_ZN8warpdeck\d+([A-Za-z]\w*?)B\d+v\d+\w*", r"\1", str(error))
+        raise CompileError(f"{request.file}: {message}", error.log) from None
     ptx = None
     if request.ptx:
         ptx = link(codes, request.cc, ptx=True, **options)[0].rstrip(b"\0").decode()
@@ -111,7 +116,7 @@ def _symbol(request: CompileRequest, entry: str, kernels: list[str]) -> str:
     if entry in kernels:
         return entry
     # Mangled by C++ (_Z4axpyPf, _ZN2ns4axpyEPf) or by Numba (_ZN8warpdeck4axpyB2v1…).
-    mangled = re.compile(rf"^_ZN?(\d+\w+?)?{len(entry)}{re.escape(entry)}(?![a-z_]*\d*$)")
+    mangled = re.compile(rf"^_ZN?(\d+\w+?)?{len(entry)}{re.escape(entry)}")
     found = [symbol for symbol in kernels if mangled.match(symbol)]
     if len(found) == 1:
         return found[0]

@@ -44,9 +44,7 @@ def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tu
         raise ToolchainError(missing(error)) from None
     module = _load(Path(request.file), "".join(sorted(files.values())))
     functions = _functions(module, request)
-    signature = numba.void(
-        *(_numba_type(numba.from_dtype, dtype, rank) for dtype, rank in request.parameters)
-    )
+    signature = numba.void(*(_numba_type(numba, dtype, rank) for dtype, rank in request.parameters))
     codes: list[tuple[str, bytes]] = []
     fast = bool(request.knobs.get("fastmath", False))
     for entry, (function, options) in functions.items():
@@ -72,14 +70,11 @@ def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tu
     return codes, fast
 
 
-def _numba_type(from_dtype: Callable[..., Any], dtype: str, rank: int) -> Any:
+def _numba_type(numba: Any, dtype: str, rank: int) -> Any:
     import numpy as np
 
-    scalar = from_dtype(np.dtype(dtype))
-    if rank < 0:
-        return scalar
-    axes = [slice(None)] * (max(rank, 1) - 1) + [slice(None, None, 1)]  # dtype[:, ::1]: C-contiguous
-    return scalar[tuple(axes)]
+    scalar = numba.from_dtype(np.dtype(dtype))
+    return scalar if rank < 0 else numba.types.Array(scalar, max(rank, 1), "C")
 
 
 def _piece(piece: Any) -> tuple[str, bytes]:
@@ -246,9 +241,11 @@ def _numba_error(error: Exception, entry: str, file: str) -> CompileError:
     found = _CALL.search(text)
     if found:
         message = f"no implementation of {found[1].splitlines()[0]}"
+        if re.search(r"Function\(<function (shared|local)\.array", text):
+            message += " (the shape and type must be constants: numbers, globals or knobs)"
     else:
         lines = [line.strip() for line in text.splitlines() if not _NOISE.match(line.strip())]
-        message = lines[0] if lines else type(error).__name__
+        message = lines[0].removesuffix(". Raised from None") if lines else type(error).__name__
     if not isinstance(error, _numba_errors()):
         message = f"{type(error).__name__}: {message}"
     where = _location(error, text, file)
@@ -268,10 +265,10 @@ def _location(error: Exception, text: str, file: str) -> str:
         for name in ("self", "inst", "expr"):
             loc = getattr(frame.tb_frame.f_locals.get(name), "loc", None)
             line, source = getattr(loc, "line", None), getattr(loc, "filename", None)
-            if line and source and Path(source).is_absolute():
-                place = f"{source}:{line}"
+            if line and source and Path(source).is_file():
+                place = f"{Path(source).resolve()}:{line}"
         frame = frame.tb_next
     if not place:
         found = re.search(r'File "([^"]+)", line (\d+)', text)
-        place = f"{found[1]}:{found[2]}" if found else file
+        place = f"{Path(found[1]).resolve()}:{found[2]}" if found else file
     return place
