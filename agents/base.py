@@ -41,8 +41,8 @@ class NullControl:
 class Strategy(Protocol):
     """Proposes configurations and learns from their evaluations.
 
-    `lookahead` is how many configurations may be asked before the first of them is told, so that a live device
-    compiles ahead; 0 means any number, for strategies that don't learn.
+    `lookahead` is how many configurations may be asked before the first of them is told, so that a live
+    device compiles ahead; 0 means any number, for strategies that don't learn.
     """
 
     name: str
@@ -122,13 +122,15 @@ def search(
         strategy: Proposes them.
         steps: Budget of evaluations, failures and those in `told` included.
         control: Pauses and stops.
-        sink: Receives one `step` event per evaluation: step (from 0), reward (speedup - 1, or `FAILURE_REWARD`),
-            speedup (None if it failed), best_speedup, config, status.
+        sink: Receives one `step` event per evaluation: step (from 1), reward (speedup - 1, or
+            `FAILURE_REWARD`), speedup (None if it failed), best_speedup, config, status. The bench's own
+            sink if None.
         told: Logged evaluations of an interrupted run, in order; the strategy is told them first.
         time_limit_s: Seconds after which no further evaluation starts. Time spent paused doesn't count.
         clock: Seconds; injected by tests.
     """
     control = control or NullControl()
+    emit = sink or bench.emit
     done = 0
     best: float | None = None
     for config, evaluation in told:
@@ -170,19 +172,18 @@ def search(
                     strategy.tell(config, evaluation)
                     speedup = bench.speedup(evaluation)
                     best = _better(best, speedup)
-                    if sink is not None:
-                        sink(
-                            "step",
-                            {
-                                "step": done,
-                                "reward": reward_of(speedup),
-                                "speedup": speedup,
-                                "best_speedup": best,
-                                "config": dict(config),
-                                "status": str(evaluation.status),
-                            },
-                        )
                     done += 1
+                    emit(
+                        "step",
+                        {
+                            "step": done,
+                            "reward": reward_of(speedup),
+                            "speedup": speedup,
+                            "best_speedup": best,
+                            "config": dict(config),
+                            "status": str(evaluation.status),
+                        },
+                    )
                     pause_point()
                     if late():
                         break

@@ -1,6 +1,7 @@
 """The Gymnasium environment: one step is one configuration, measured by the bench's quick protocol.
 
-`import warpdeck.agents` registers it, so that `gymnasium.make("warpdeck/KernelTuning-v0", kernel_name="gemm")` works.
+`import warpdeck.agents` registers it, so that `gymnasium.make("warpdeck/KernelTuning-v0",
+kernel_name="gemm")` works.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.devices.recorded import RecordedBackend
-from ..core.errors import RunFailedError, UsageError
+from ..core.errors import UsageError, WarpdeckError
 from ..core.model import CacheMode, Config, Status
 from ..telemetry import nvml
 from .base import FAILURE_REWARD
@@ -43,8 +44,8 @@ class EpisodeConfig:
         space: Search space that the actions index.
         cache: "cold" or "hot".
         observe_size: Append the size to the observation.
-        reward: "speedup" (speedup - 1), or "log_improvement" (logarithm of the improvement of the episode's best
-            time so far, which starts at the baseline; 0 without one).
+        reward: "speedup" (speedup - 1), or "log_improvement" (logarithm of the improvement of the episode's
+            best time so far, which starts at the baseline; 0 without one).
         failure_penalty: The reward of a configuration that has no time.
         allow_shared: Measure although other processes use the GPU.
     """
@@ -128,10 +129,10 @@ class NvmlReader:
 class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     """Choose configurations; be rewarded for speed.
 
-    Actions are `MultiDiscrete` over the space's knobs (indices of their values). The observation is described by
-    `layout` (its slots' names are in `reset`'s info). At a reset a task (workload and size) is drawn and its baseline
-    measured. A configuration that breaks a restriction or fails gets `failure_penalty` and no time. On a recorded
-    device everything follows from the seed.
+    Actions are `MultiDiscrete` over the space's knobs (indices of their values). The observation is
+    described by `layout` (its slots' names are in `reset`'s info). At a reset a task (workload and size) is
+    drawn and its baseline measured. A configuration that breaks a restriction or fails gets
+    `failure_penalty` and no time. On a recorded device everything follows from the seed.
 
     Args:
         config: The episode; or give its fields as keyword arguments.
@@ -140,8 +141,6 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
     Raises:
         UsageError: unknown names, sizes that aren't recorded, workloads whose knobs differ.
     """
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(
         self, config: EpisodeConfig | None = None, *, tasks: TaskSet | None = None, **fields: Any
@@ -161,7 +160,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._space = self.tasks.space
         self.layout = ObservationLayout(self._space.nvec, self.config.use_nvml, self.config.observe_size)
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (self.layout.dim,), np.float32)
-        self.action_space = gymnasium.spaces.MultiDiscrete(self._space.nvec)
+        self.action_space = gymnasium.spaces.MultiDiscrete(list(self._space.nvec))
         self._baseline_action = self.tasks.baseline
         self._nvml = NvmlReader(self.tasks.tasks[0]) if self.config.use_nvml else None
         self._task = self.tasks.tasks[0]
@@ -185,7 +184,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
 
         Raises:
             UsageError: there is no such task.
-            RunFailedError: the baseline itself fails.
+            WarpdeckError: the baseline itself fails.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -195,8 +194,9 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._task = choice[int(self.np_random.integers(len(choice)))]
         status, samples = self._task.bench.quick_baseline(self._task.case, self.np_random)
         if status is not Status.OK:
-            raise RunFailedError(
-                f"the baseline of {self._task.kernel}, size {self._task.size}, failed on {self.tasks.label}: {status}"
+            raise WarpdeckError(
+                f"the baseline of {self._task.kernel}, size {self._task.size}, failed on {self.tasks.label}:"
+                f" {status}"
             )
         self._baseline_ms = self._best_ms = median(samples)
         self._steps = 0
@@ -211,8 +211,9 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         """Measure one configuration.
 
         Returns:
-            Observation, reward, terminated (never), truncated (after `max_steps`), and info: `config`, `status`,
-            `time_ms` and `speedup` (None without a time), `best_speedup`, and what `reset` says of the episode.
+            Observation, reward, terminated (never), truncated (after `max_steps`), and info: `config`,
+            `status`, `time_ms` and `speedup` (None without a time), `best_speedup`, and what `reset` says of
+            the episode.
         """
         if math.isnan(self._baseline_ms):
             raise gymnasium.error.ResetNeeded("call reset() before step()")

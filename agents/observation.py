@@ -21,8 +21,9 @@ _SIZE_RANGE = (6.0, 14.0)  # log2 of the sizes that map to 0 and 1: 64 and 16384
 class ObservationLayout:
     """Slots of the observation, all in [0, 1], in the source's order.
 
-    Kernel one-hot (3), previous action (one slot a knob: index / (values - 1)), hardware counters (4), NVML (4, if
-    `use_nvml`), log2 of the size (1, if `observe_size`). With two knobs that makes 13, or 9 without NVML.
+    Kernel one-hot (3), previous action (one slot a knob: index / (values - 1)), hardware counters (4), NVML
+    (4, if `use_nvml`), log2 of the size (1, if `observe_size`). With two knobs that makes 13, or 9 without
+    NVML.
 
     Args:
         nvec: Number of values of each knob.

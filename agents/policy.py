@@ -21,14 +21,16 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from ..core.errors import UsageError
 from .observation import KERNELS, ObservationLayout
 
+ABOUT = "warpdeck"  # the attribute under which a saved model says what it was trained on
+
 
 class TaskRolloutBuffer(RolloutBuffer):
     """A rollout buffer that ranks advantages within each task.
 
-    Tasks differ in how much a configuration matters: 3x on one, 1% on another. One normalisation over all of them lets
-    the first drown the second, and a single slow configuration drown the fine differences beside it. So each
-    advantage is replaced by its normal score (rank, mapped to a standard normal quantile) among the rollout's steps
-    of the same task, which is the observation's `context` slots.
+    Tasks differ in how much a configuration matters: 3x on one, 1% on another. One normalisation over all of
+    them lets the first drown the second, and a single slow configuration drown the fine differences beside
+    it. So each advantage is replaced by its normal score (rank, mapped to a standard normal quantile) among
+    the rollout's steps of the same task, which is the observation's `context` slots.
 
     Args:
         context: Slots of the observation that tell tasks apart.
@@ -54,9 +56,9 @@ class TaskRolloutBuffer(RolloutBuffer):
 class TaskFeatures(BaseFeaturesExtractor):
     """The observation and, where it has a size, one soft slot for every (kernel, octave of size).
 
-    Neighbouring sizes differ by an eighth in the size slot but can want different configurations; a small network
-    needs long to bend that far. Triangular bumps one octave wide, by kernel, make each (kernel, size) its own
-    feature, and a size in between the mean of its neighbours.
+    Neighbouring sizes differ by an eighth in the size slot but can want different configurations; a small
+    network needs long to bend that far. Triangular bumps one octave wide, by kernel, make each (kernel,
+    size) its own feature, and a size in between the mean of its neighbours.
 
     Args:
         observation_space: Box of shape (dim,).
@@ -68,14 +70,15 @@ class TaskFeatures(BaseFeaturesExtractor):
         octaves = 9  # 64 to 16384
         super().__init__(observation_space, dim + (len(KERNELS) * octaves if size_slot is not None else 0))
         self._slot = size_slot
-        self.register_buffer("_centres", torch.linspace(0.0, 1.0, octaves), persistent=False)
+        self._centres = torch.linspace(0.0, 1.0, octaves)
         self._per_octave = float(octaves - 1)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Features of shape (n, features_dim)."""
         if self._slot is None:
             return observations
-        distance = (observations[:, self._slot : self._slot + 1] - self._centres).abs() * self._per_octave
+        size = observations[:, self._slot : self._slot + 1]
+        distance = (size - self._centres.to(size.device)).abs() * self._per_octave
         bumps = (1.0 - distance).clamp(min=0.0)
         kernel = observations[:, : len(KERNELS)]
         outer = kernel.unsqueeze(2) * bumps.unsqueeze(1)
@@ -120,7 +123,15 @@ def load_policy(path: Path) -> Policy:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     try:
         model = PPO.load(io.BytesIO(data), device="cpu")
-    except (zipfile.BadZipFile, ValueError, KeyError, AttributeError, EOFError, RuntimeError, AssertionError) as error:
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        KeyError,
+        AttributeError,
+        EOFError,
+        RuntimeError,
+        AssertionError,
+    ) as error:
         raise UsageError(f"{path}: not a PPO model ({error})") from None
     nvec = tuple(int(n) for n in getattr(model.action_space, "nvec", ()))
     shape = model.observation_space.shape or (0,)
@@ -128,9 +139,11 @@ def load_policy(path: Path) -> Policy:
         for observe_size in (True, False):
             layout = ObservationLayout(nvec, use_nvml, observe_size)
             if layout.dim == shape[0]:
-                meta = getattr(model, "warpdeck", {})
+                meta = getattr(model, ABOUT, {})
                 return Policy(model, path, layout, str(meta.get("tag", path.stem)), dict(meta))
-    raise UsageError(f"{path}: its observation has {shape[0]} slots, which fits no environment of this program")
+    raise UsageError(
+        f"{path}: its observation has {shape[0]} slots, which fits no environment of this program"
+    )
 
 
 def one_torch_thread() -> None:

@@ -25,7 +25,7 @@ from ..core.model import CacheMode
 from .base import FAILURE_REWARD, Control, EventSink, NullControl, Stop
 from .env import PROTOCOL, EpisodeConfig, KernelOptimizationEnv
 from .observation import KERNELS
-from .policy import TaskFeatures, TaskRolloutBuffer, load_policy, one_torch_thread, quiet_sb3
+from .policy import ABOUT, TaskFeatures, TaskRolloutBuffer, load_policy, one_torch_thread, quiet_sb3
 from .tasks import TaskSet, open_tasks
 from .vec_env import TaskVecEnv
 
@@ -34,8 +34,9 @@ from .vec_env import TaskVecEnv
 class TrainConfig:
     """Everything a training run depends on; the summary stores it.
 
-    The defaults train three kernels on five recorded sizes in 50,000 steps. The problem is a contextual bandit
-    (what a configuration is worth doesn't depend on the one before), so rewards aren't discounted over steps.
+    The defaults train three kernels on five recorded sizes in 50,000 steps. The problem is a contextual
+    bandit (what a configuration is worth doesn't depend on the one before), so rewards aren't discounted
+    over steps.
 
     Attributes:
         workloads: Workloads to draw episodes from.
@@ -119,7 +120,8 @@ class TrainConfig:
 class TrainResult:
     """Where a training run left its files, and how it went.
 
-    `fps` is steps over the seconds from the first step to the last update, evaluations and checkpoints included.
+    `fps` is steps over the seconds from the first step to the last update, evaluations and checkpoints
+    included.
     """
 
     model: Path
@@ -167,7 +169,8 @@ def train(
     Args:
         config: What to train.
         out_dir: Created if missing.
-        sink: Receives a `steps` event a rollout (columns step, reward, speedup, best_speedup), messages, artifacts.
+        sink: Receives a `steps` event a rollout (columns step, reward, speedup, best_speedup), messages,
+            artifacts.
         control: Pauses and stops; a stopped run writes its model and summary all the same.
         tasks: Open tasks to use instead of opening `config`'s.
 
@@ -222,7 +225,9 @@ class _Training:
 
     def run(self) -> TrainResult:
         config = self.config
-        env = TaskVecEnv([KernelOptimizationEnv(config.episode(), tasks=self.tasks) for _ in range(config.n_envs)])
+        env = TaskVecEnv(
+            [KernelOptimizationEnv(config.episode(), tasks=self.tasks) for _ in range(config.n_envs)]
+        )
         model = self._model(env)
         done = model.num_timesteps
         left = config.total_steps - done
@@ -232,13 +237,17 @@ class _Training:
         self.say("info", f"training {self.tag} for {left} steps on {self.tasks.label} ({PROTOCOL})")
         callback = _Callback(self, model)
         start = time.perf_counter()
-        model.learn(left, callback=callback, tb_log_name=self.tag, reset_num_timesteps=config.resume_from is None)
+        model.learn(
+            left, callback=callback, tb_log_name=self.tag, reset_num_timesteps=config.resume_from is None
+        )
         seconds = time.perf_counter() - start
         model.save(self.model_path)
         self.artifact("model", self.model_path)
         steps = model.num_timesteps
         fps = (steps - done) / seconds
-        self.say("info", f"{'stopped' if callback.stopped else 'finished'} at {steps} steps, {fps:.0f} steps/s")
+        self.say(
+            "info", f"{'stopped' if callback.stopped else 'finished'} at {steps} steps, {fps:.0f} steps/s"
+        )
         result = TrainResult(
             model=self.model_path,
             best_model=self.best_path if self.best_path.is_file() else None,
@@ -297,7 +306,7 @@ class _Training:
                 "features_extractor_kwargs": {"size_slot": slot},
             }
             model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
-        model.warpdeck = {  # saved inside the zip
+        about = {
             "tag": self.tag,
             "workloads": list(dict.fromkeys(t.kernel for t in self.tasks.tasks)),
             "sizes": sorted({t.size for t in self.tasks.tasks}),
@@ -306,6 +315,7 @@ class _Training:
             "slots": list(layout.names),
             "device": self.tasks.label,
         }
+        setattr(model, ABOUT, about)  # Stable-Baselines3 saves a model's attributes with it
         return model
 
     def evaluate(self, model: PPO) -> None:
@@ -316,7 +326,7 @@ class _Training:
         env = TaskVecEnv([KernelOptimizationEnv(self.config.episode(), tasks=self.tasks) for _ in tasks])
         env.seed(10_000 + self.config.seed)
         env.set_options([{"kernel": t.kernel, "size": t.size} for t in tasks])
-        observation = env.reset()
+        observation: Any = env.reset()
         returns = np.zeros(count)
         best = np.ones(count)
         for _ in range(self.config.max_episode_len):

@@ -1,7 +1,8 @@
 """Registers the Gymnasium environment without importing Gymnasium.
 
-Gymnasium takes 50 ms to import and most processes that import `warpdeck.agents` never need it. So where it isn't
-loaded yet, an import hook waits for it: whichever of the two is imported first, `gymnasium.make` knows the id.
+Gymnasium takes 50 ms to import and most processes that import `warpdeck.agents` never need it. So where it
+isn't loaded yet, an import hook waits for it: whichever of the two is imported first, `gymnasium.make` knows
+the id.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ class AgentSpec:
     summary: str
     build: Callable[..., Strategy]
     options: Mapping[str, type] = field(default_factory=dict)
-    default: bool = False
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -61,7 +60,6 @@ AGENTS: dict[str, AgentSpec] = {
             "tree-structured Parzen estimator (Optuna): learns which knob values go with good times",
             _tpe,
             {"startup": int, "candidates": int, "max_rejects": int, "lookahead": int},
-            default=True,
         ),
         AgentSpec("random", "uniform random search without replacement", _random),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
@@ -82,9 +80,7 @@ def agent_spec(name: str) -> AgentSpec:
     return AGENTS[name]
 
 
-def make(
-    name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] | None = None
-) -> Strategy:
+def make(name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] | None = None) -> Strategy:
     """Build an agent's strategy for a bench.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rollouts (the source's phases 3 and 4): episodes of a policy, or of random actions, as step and episode CSVs."""
+"""Rollouts (the source's phases 3 and 4): episodes of a policy or of random actions, as CSVs."""
 
 from __future__ import annotations
 
@@ -177,7 +177,9 @@ def rollout(
                     (control or NullControl()).check()
                     number = len(episodes)
                     seed = config.seed + number
-                    observation, info = env.reset(seed=seed, options={"kernel": task.kernel, "size": task.size})
+                    observation, info = env.reset(
+                        seed=seed, options={"kernel": task.kernel, "size": task.size}
+                    )
                     head = {"episode_id": number, "episode_seed": seed}
                     rows: list[dict[str, Any]] = []
                     done = False

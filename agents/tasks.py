@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.bench import Bench
-from ..core.devices import open_device
 from ..core.devices.base import Device
 from ..core.devices.recorded import RecordedDevice
 from ..core.errors import UsageError
 from ..core.model import CacheMode, Case, Config, Protocol
 from ..core.space import SearchSpace
 from ..kernels.loader import load_workload
+from ..kernels.recordings import open_device
 
 SIZES = (256, 512, 1024)  # the source's, where no recording says which sizes there are
 
@@ -93,7 +93,8 @@ def open_tasks(
 
     Args:
         workloads: Names or folders.
-        sizes: Sizes of each; empty means every recorded size of the space, on a live device 256, 512 and 1024.
+        sizes: Sizes of each; empty means every recorded size of the space, on a live device 256, 512 and
+            1024.
         device: As `--device`.
         space: Name of the search space.
         cache: State of the L2 cache before each launch.
@@ -105,18 +106,16 @@ def open_tasks(
     """
     opened: list[Callable[[], None]] = []
     tasks: list[Task] = []
-    source: Device | None = None
 
     def close() -> None:
         while opened:
             opened.pop()()
 
     try:
+        source = open_device(device, allow_shared=allow_shared)
+        opened.append(source.close)
         for name in dict.fromkeys(workloads):
             workload = load_workload(name)
-            if source is None or source.info.recorded:  # one GPU serves all; recordings are per workload
-                source = open_device(device, workload.name)
-                opened.append(source.close)
             chosen = tuple(dict.fromkeys(sizes)) or _default_sizes(source, workload.name, space)
             cases = [workload.size_case(n) for n in chosen]
             bench = Bench(
@@ -139,9 +138,10 @@ def open_tasks(
 def _default_sizes(source: Device, workload: str, space: str) -> tuple[int, ...]:
     if not isinstance(source, RecordedDevice):
         return SIZES
-    recorded = {r.case for r in source.recordings if r.workload == workload and r.space == space}
-    sizes = sorted(int(case) for case in recorded if case.isdigit())
+    sizes = sorted(int(r.case) for r in source.recordings(workload, space) if r.case.isdigit())
     if not sizes:
-        have = ", ".join(sorted({r.space for r in source.recordings if r.workload == workload})) or "nothing"
-        raise UsageError(f"{workload}: space '{space}' is not recorded; recorded: {have}")
-    return tuple(sizes)
+        have = ", ".join(sorted({r.space for r in source.recordings(workload)})) or "nothing"
+        raise UsageError(
+            f"{workload}: space '{space}' is not recorded on {source.info.name}; recorded: {have}"
+        )
+    return tuple(dict.fromkeys(sizes))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class TPE:
     """Multivariate TPE on the logarithm of the score.
 
-    Optuna models the full product of the knobs. A proposal that breaks a restriction or was tried already is drawn
-    again, `max_rejects` times; then the untried valid configuration nearest to the first proposal is taken. So every
-    evaluation is valid and new, in spaces of any shape, until none is left. Failed configurations are told as
-    infeasible, so that their neighbourhood is avoided without a made-up time.
+    Optuna models the full product of the knobs. A proposal that breaks a restriction or was tried already is
+    drawn again, `max_rejects` times; then the untried valid configuration nearest to the first proposal is
+    taken. So every evaluation is valid and new, in spaces of any shape, until none is left. Failed
+    configurations are told as infeasible, so that their neighbourhood is avoided without a made-up time.
 
     Args:
         bench: Gives the space and its valid configurations.
@@ -97,6 +97,8 @@ class TPE:
             self._reject(trial)
             if first is None:
                 first = np.array(point) / self._spans
+        if first is None:
+            return self._enqueue(int(self._rng.choice(free)))
         distance = np.abs(self._points[free] - first).sum(axis=1)
         nearest = free[distance <= distance.min() + 1e-9]
         return self._enqueue(int(self._rng.choice(nearest)))

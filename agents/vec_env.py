@@ -1,4 +1,4 @@
-"""A vectorised environment without Stable-Baselines3's deep copies, which cost more than a recorded measurement."""
+"""A vectorised environment without Stable-Baselines3's deep copies, which outweigh a recorded step."""
 
 from __future__ import annotations
 
