@@ -14,7 +14,9 @@ import os
 import signal
 import struct
 import sys
+import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,7 +68,8 @@ def _serve(job: dict[str, Any], answers: IO[bytes], cache: CompileCache) -> tupl
         importlib.import_module("numba.cuda" if request.language == "numba" else "cuda.bindings.nvrtc")
     write_frame(answers, STARTED)
     try:
-        return COMPILED, build(request, job["files"], cache).to_bytes()
+        with _nowhere() if request.text is not None else contextlib.nullcontext():
+            return COMPILED, build(request, job["files"], cache).to_bytes()
     except CompileError as error:
         return FAILED, json.dumps([str(error), error.log]).encode()
     except ToolchainError as error:
@@ -74,6 +77,20 @@ def _serve(job: dict[str, Any], answers: IO[bytes], cache: CompileCache) -> tupl
     except Exception as error:  # noqa: BLE001 - a compiler's own failure is this candidate's
         message = f"{request.file}: the compiler failed: {type(error).__name__}: {error}"
         return FAILED, json.dumps([message, traceback.format_exc()]).encode()
+
+
+@contextlib.contextmanager
+def _nowhere() -> Iterator[None]:
+    """Work in a folder that is gone: NVRTC looks for a text's "headers" in the current one."""
+    here = os.open(".", os.O_RDONLY)
+    gone = tempfile.mkdtemp()
+    os.chdir(gone)
+    Path(gone).rmdir()
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def _die_with(parent: int) -> None:

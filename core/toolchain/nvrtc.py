@@ -69,7 +69,7 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
         log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(_first_error(log) or f"NVRTC: {result.name}", log)
+            raise CompileError(_first_error(log, request.file) or f"NVRTC: {result.name}", log)
         symbols = {
             entry: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, entry.encode())).decode()
             for entry in expressions
@@ -96,7 +96,7 @@ def _fill(nvrtc: Any, program: Any, get: Any, size: int) -> bytes:
 
 def _text(nvrtc: Any, program: Any, size: Any, get: Any) -> str:
     data = _fill(nvrtc, program, get, _checked(nvrtc, size(program)))
-    return data.rstrip(b"\0 \n").decode(errors="replace")
+    return data.replace(b"\0", b"").decode(errors="replace").rstrip()
 
 
 def _macro(name: str, value: object) -> str:
@@ -105,7 +105,7 @@ def _macro(name: str, value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _first_error(log: str) -> str:
+def _first_error(log: str, file: str) -> str:
     """`file:line: message` of the first error, with a remedy for headers of the host's library."""
     for line in log.splitlines():
         found = _LINE.match(line)
@@ -117,4 +117,4 @@ def _first_error(log: str) -> str:
         if name in _REMEDIES:
             message += f" ({_REMEDIES[name]})"
         return message
-    return next((line for line in log.splitlines() if "error" in line), "")
+    return next((f"{file}: {line.strip()}" for line in log.splitlines() if "error" in line), "")

@@ -85,27 +85,30 @@ def source_files(request: CompileRequest) -> dict[str, str]:
         return {}
     follow = _python_imports if request.language == "numba" else _cuda_includes
     found: dict[str, str] = {}
-    todo = [Path(request.file)]
+    main = Path(request.file)
+    todo = [main]
     while todo:
         path = todo.pop()
         if str(path) in found:
             continue
-        found[str(path)], more = _scan(path, follow)
+        found[str(path)], more = _scan(path, main.parent, follow)
         todo += more
     return found
 
 
-_scans: dict[tuple[str, int, int], tuple[str, tuple[Path, ...]]] = {}
+_scans: dict[tuple[Path, Path, int, int], tuple[str, tuple[Path, ...]]] = {}
 
 
-def _scan(path: Path, follow: Callable[[str, Path], Iterator[Path]]) -> tuple[str, tuple[Path, ...]]:
+def _scan(
+    path: Path, root: Path, follow: Callable[[str, Path, Path], Iterator[Path]]
+) -> tuple[str, tuple[Path, ...]]:
     """A file's digest and the files it leads to, remembered while size and time stay the same."""
     try:
         state = path.stat()
-        known = (str(path), state.st_mtime_ns, state.st_size)
+        known = (path, root, state.st_mtime_ns, state.st_size)
         if known not in _scans:
             data = path.read_bytes()
-            more = tuple(follow(data.decode(errors="replace"), path))
+            more = tuple(follow(data.decode(errors="replace"), path, root))
             _scans[known] = hashlib.sha256(data).hexdigest(), more
         return _scans[known]
     except OSError as error:
@@ -127,7 +130,7 @@ def request_key(request: CompileRequest, files: Mapping[str, str], stage: str = 
 # -- Python -----------------------------------------------------------------------------------------
 
 
-def _python_imports(text: str, path: Path) -> Iterator[Path]:
+def _python_imports(text: str, path: Path, root: Path) -> Iterator[Path]:
     try:
         tree = ast.parse(text, str(path))
     except (SyntaxError, ValueError) as error:
@@ -141,7 +144,7 @@ def _python_imports(text: str, path: Path) -> Iterator[Path]:
         else:
             continue
         for module in modules:
-            yield from _module_files(module, path.parent)
+            yield from _module_files(module, root)
 
 
 def _module_files(module: str, folder: Path) -> list[Path]:
@@ -165,25 +168,25 @@ def _module_files(module: str, folder: Path) -> list[Path]:
 
 # -- CUDA C++ ---------------------------------------------------------------------------------------
 
-_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# Whatever may be a directive, also where a comment or a raw string makes it none: telling these apart
+# needs a whole lexer, and a mistake would open any file of this machine.
+_GAP = r"(?:[ \t\f\v]|/\*.*?\*/)*"
 _DIRECTIVE = re.compile(
-    r"^[ \t]*(?:#|%:)[ \t]*(include_next|include|import|embed)\b[ \t]*([^\n]*)|__has_embed|^[ \t]*import\b",
-    re.MULTILINE,
+    rf"^(?:[^\n]*\*/)?{_GAP}(?:#|%:){_GAP}(include_next|include|import|embed)\b{_GAP}([^\n]*)",
+    re.MULTILINE | re.DOTALL,
 )
 _NAMED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
 
 def _included(text: str, where: str) -> Iterator[str]:
     """Names of the headers a source includes. Raises CompileError for one that may not be read."""
-    text = re.sub(r"\\[ \t]*\r?\n", "", text)  # spliced lines
-    text = _COMMENT.sub(lambda m: m[0] if m[0][0] in "\"'" else " ", text)
-    for found in _DIRECTIVE.finditer(text):
-        directive, operand = found[1], (found[2] or "").strip()
-        if directive is None or directive in ("import", "embed"):
-            raise CompileError(f"{where}: only #include may bring in another file, not {found[0].strip()!r}")
+    for directive, operand in _DIRECTIVE.findall(re.sub(r"\\[ \t]*\r?\n", "", text)):
         named = _NAMED.match(operand)
-        if named is None:
-            raise CompileError(f"{where}: #include {operand}: write the header's name itself, not a macro")
+        if named is None or directive in ("import", "embed"):
+            raise CompileError(
+                f"{where}: #{directive} {operand.strip()}: only an #include that names its header may "
+                "bring in another file"
+            )
         name = named[1] or named[2]
         if name.startswith(("/", "\\", "~")) or ".." in Path(name).parts:
             raise CompileError(
@@ -198,11 +201,12 @@ def _check_includes(text: str, where: str) -> None:
         pass
 
 
-def _cuda_includes(text: str, path: Path) -> Iterator[Path]:
-    folder = path.parent
+def _cuda_includes(text: str, path: Path, root: Path) -> Iterator[Path]:
     for name in _included(text, str(path)):
-        file = folder / name
-        if file.is_file():
-            if not file.resolve().is_relative_to(folder.resolve()):
+        for folder in dict.fromkeys((path.parent, root)):
+            file = folder / name
+            if not file.is_file():
+                continue
+            if not file.resolve().is_relative_to(root.resolve()):
                 raise CompileError(f'{path}: #include "{name}" leads out of the kernel\'s own folder')
             yield file
