@@ -18,3 +18,10 @@ What a workload supplies in `reference.py` (one self-contained NumPy file):
 - An exact case in `workload.toml`: `data = "integers"` (small whole numbers in -4..4, exact in float32
   sums) or "python", and `exact = true` (outputs must equal the reference rounded to their type).
 """
+
+from .compare import Comparison, compare
+from .derived import covering_configs, derived_cases
+from .inputs import POOL
+from .plan import CheckPlan
+
+__all__ = ["POOL", "CheckPlan", "Comparison", "compare", "covering_configs", "derived_cases"]

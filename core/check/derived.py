@@ -1,0 +1,68 @@
+"""Cases and configurations that `check` adds to a workload's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import UsageError
+from ..model import Case, Config, Role
+from ..space import SearchSpace, Value
+from ..workload import Workload
+
+BASES = (192, 256, 512, 1024, 2048)  # sizes to vary from; the first that suits the workload
+VARIED = (1, 97, 193, 509, 160, 224, 320, 384, 640, 768, 1152)  # odd ones first, then multiples of 32 to 128
+PER_PARAMETER = 4
+ALL_UP_TO = 64  # configurations; more are covered by values
+
+
+def derived_cases(workload: Workload, space: SearchSpace) -> list[Case]:
+    """Correctness cases in which one shape parameter at a time leaves a common size: odd, 1, rectangular.
+
+    Only parameters that some configuration of the space is valid for. They are named "derived m=97".
+    """
+    base = next((b for b in _bases(workload) if _possible(workload, space, b)), None)
+    if base is None:
+        return []
+    cases = []
+    for name in workload.shape_params:
+        found = 0
+        for value in VARIED:
+            params = {**base, name: value}
+            if found < PER_PARAMETER and params != base and _possible(workload, space, params):
+                cases.append(Case(f"derived {name}={value}", Role.CORRECTNESS, params))
+                found += 1
+    return cases
+
+
+def _bases(workload: Workload) -> list[Mapping[str, int]]:
+    bases = []
+    for size in (*BASES, workload.default_size):
+        try:
+            bases.append(workload.size_case(size).params)
+        except UsageError:  # this workload can't have this size
+            continue
+    return bases + [c.params for c in workload.correctness_cases()]
+
+
+def _possible(workload: Workload, space: SearchSpace, params: Mapping[str, int]) -> bool:
+    try:
+        workload.shape_case(params)
+    except UsageError:
+        return False
+    return bool(space.configs(params))
+
+
+def covering_configs(space: SearchSpace, configs: Sequence[Config]) -> list[Config]:
+    """What `check` runs: all configurations up to 64, else few in which every knob value occurs.
+
+    Greedy: each next one brings the most values that haven't occurred yet; in `configs`' order among equals.
+    """
+    if len(configs) <= ALL_UP_TO:
+        return list(configs)
+    wanted: set[tuple[str, Value]] = {(k, c[k]) for c in configs for k in space.knobs}
+    chosen = []
+    while wanted:
+        best = max(configs, key=lambda c: sum((k, v) in wanted for k, v in c.items()))
+        chosen.append(best)
+        wanted -= set(best.items())
+    return chosen

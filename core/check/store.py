@@ -1,0 +1,84 @@
+"""Private, memory-mapped arrays of one run, and the threads that fill and compare them in chunks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import WarpdeckError
+
+CHUNK = 1 << 18  # elements: a chunk's temporaries stay in a core's L2
+
+T = TypeVar("T")
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """One pool for the process: NumPy releases the interpreter lock on chunks of this size."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(min(available, 16), thread_name_prefix="warpdeck-check")
+
+
+def in_threads(function: Callable[[slice], T], size: int, chunk: int = CHUNK) -> list[T]:
+    """`function` on every chunk of range(size), in order."""
+    chunks: Iterable[slice] = (slice(i, min(i + chunk, size)) for i in range(0, size, chunk))
+    if size <= chunk:
+        return [function(c) for c in chunks]
+    return list(_threads().map(function, chunks))
+
+
+class Store:
+    """A folder that only this user can read (mode 0700), for inputs and expected outputs.
+
+    Args:
+        folder: where to create it; None: the system's temporary folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="warpdeck-check-", dir=folder))
+        self._numbers = itertools.count()
+
+    def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+        """A writable array of zeros, C-contiguous, in a new file. WarpdeckError if there is no room."""
+        path = self.folder / f"{next(self._numbers)}-{name}.bin"
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        try:
+            with open(path, "wb") as f:
+                # A sparse file on a full disk would end in SIGBUS at the first write instead of an error.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(f.fileno(), 0, size)
+                else:
+                    f.truncate(size)
+        except OSError as e:
+            path.unlink(missing_ok=True)
+            raise WarpdeckError(
+                f"{self.folder}: no room for {size / 2**20:,.0f} MiB of check data: {e.strerror}; "
+                "free some, or set TMPDIR to a larger disk"
+            ) from None
+        return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
+
+    def sealed(self, array: np.memmap) -> np.memmap:
+        """The same file, mapped read-only."""
+        assert array.filename is not None
+        return np.memmap(array.filename, dtype=array.dtype, mode="r", shape=array.shape)
+
+    def keep(self, name: str, values: np.ndarray) -> np.memmap:
+        """A read-only copy of `values` on disk."""
+        target = self.create(name, values.dtype, values.shape)
+        target[...] = values
+        return self.sealed(target)
+
+    def close(self) -> None:
+        """Remove the folder. Arrays that are still mapped stay readable."""
+        shutil.rmtree(self.folder, ignore_errors=True)
