@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from textual.widgets import DataTable
 
 from warpdeck.tui.screens.confirm import ConfirmScreen
 from warpdeck.tui.screens.help import HelpScreen
@@ -121,11 +120,11 @@ async def test_new_events_appear_and_the_marked_row_stays_marked(kit: Any) -> No
         await console.press("j", "j")
         marked = table.marked
         assert marked is not None
-        rows = table.row_count
+        rows = len(table.rows)
         source.arrived = len(source.events)
         for _ in range(5):
             await console.poll()
-        assert table.row_count > rows
+        assert len(table.rows) > rows
         assert table.marked is not None and table.marked.key == marked.key
         assert "step 60/60" in console.lines[1]
 
@@ -175,7 +174,7 @@ async def test_the_result_leads_with_its_paired_interval(kit: Any) -> None:
         source.arrived = len(source.events)
         for _ in range(5):
             await console.poll()
-        first = next(line for line in console.lines if re.search(r"│ 1 ", line))
+        first = next(line for line in console.lines if re.search(r"▸ 1 ", line))
         assert "15.71 µs" in first and "1.31×" in first and "[1.30, 1.32]" in first
 
 
@@ -282,18 +281,27 @@ async def test_maximise_and_back(kit: Any) -> None:
 
 async def test_the_table_moves_with_hjkl_and_arrows(kit: Any) -> None:
     async with kit.open(kit.source(kit.events(60)), (80, 24)) as console:
-        table = console.app.screen.query_one(DataTable)
+        table = console.app.screen.query_one(Leaderboard)
         await console.press("j", "down", "k")
-        assert table.cursor_row == 1
+        assert table.cursor == 1
+        assert sum("▸" in line for line in console.lines) == 1
         await console.press("l", "right")
         assert table.scroll_x > 0
         assert "vendor" in console.text
         await console.press("h", "left")
         assert table.scroll_x == 0
         await console.press("G")
-        assert table.cursor_row == table.row_count - 1
-        await console.press("g")
-        assert table.cursor_row == 0
+        assert table.cursor == len(table.rows) - 1
+        assert "▸" in console.text
+        await console.press("pageup", "g")
+        assert table.cursor == 0
+        assert "▸ =1" in console.text
+
+
+async def test_the_mouse_marks_a_row(kit: Any) -> None:
+    async with kit.open(kit.source(kit.events(60))) as console:
+        await console.pilot.click("#leaderboard", offset=(10, 4))
+        assert console.app.screen.query_one(Leaderboard).cursor == 2
 
 
 async def test_copy(kit: Any) -> None:

@@ -158,8 +158,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
     def _draw_table(self) -> None:
         self._table_due, self._ticks_since_table = False, 0
-        tried = self.state.evaluations
-        self.query_one(Leaderboard).show(view.leaderboard(self.state), tried)
+        with self.app.batch_update():
+            self.query_one(Leaderboard).show(view.leaderboard(self.state), self.state.evaluations)
 
     def _draw_header(self) -> None:
         width = self.size.width - 2

@@ -1,20 +1,17 @@
-"""The leaderboard: a DataTable that is rebuilt only when its rows differ."""
+"""The leaderboard: rows of the best configurations, laid out again only when they or the size differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.coordinate import Coordinate
 from textual.events import Resize
-from textual.widgets import DataTable
 
 from ..format import NONE, clip, config_text, interval, percent, ratio, time_text
+from .table import GAP, Column, Table, TableRow
 
-MOST_ROWS = 50  # a DataTable costs 60 µs a cell; nobody reads further down, `sessions export` has the rest
+MOST_ROWS = 50  # nobody reads further down; `sessions export` has the rest
 
 
 @dataclass(frozen=True)
@@ -50,20 +47,20 @@ class Row:
         return ", ".join([self.status, *notes])
 
 
-# Heading, width; the most important come first, since a narrow terminal cuts the right end off.
-COLUMNS = (
-    ("#", 3),
-    ("config", 0),  # takes what the others leave
-    ("score", 9),
-    ("speedup", 7),
-    ("95% interval", 12),
-    ("status", 15),
-    ("vendor", 6),
-    ("floor", 5),
-    ("regs", 4),
-    ("occ.", 4),
-)
+# The most important come first, since a narrow terminal cuts the right end off.
 LEAST_CONFIG = 16
+COLUMNS = (
+    Column("#", 2),
+    Column("config", LEAST_CONFIG),  # takes what the others leave
+    Column("score", 9, right=True),
+    Column("speedup", 7, right=True),
+    Column("95% interval", 12),
+    Column("status", 15),
+    Column("vendor", 6, right=True),
+    Column("floor", 5, right=True),
+    Column("regs", 4, right=True),
+    Column("occ.", 4, right=True),
+)
 
 
 def ranks(rows: Sequence[Row]) -> list[str]:
@@ -72,18 +69,9 @@ def ranks(rows: Sequence[Row]) -> list[str]:
     return ["=1" if tied and row.tied else f"{i}" for i, row in enumerate(rows, start=1)]
 
 
-class Leaderboard(DataTable[Text], can_focus=True):
+class Leaderboard(Table):
     """Best configurations, best first. Arrows and hjkl move; `y` copies the marked one."""
 
-    BINDING_GROUP_TITLE = "Leaderboard"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", "Down", show=False, id="table.down"),
-        Binding("k", "cursor_up", "Up", show=False, id="table.up"),
-        Binding("h", "scroll_columns(-1)", "Scroll left", show=False, id="table.left"),
-        Binding("l", "scroll_columns(1)", "Scroll right", show=False, id="table.right"),
-        Binding("g", "scroll_top", "First row", show=False, id="table.first"),
-        Binding("G", "scroll_bottom", "Last row", show=False, id="table.last"),
-    ]
     HELP = """\
 ### Leaderboard
 
@@ -96,89 +84,52 @@ thread, **occ.** theoretical occupancy. A long configuration is shown whole in t
 """
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, cursor_type="row", zebra_stripes=False, cell_padding=1)
-        self._rows: tuple[Row, ...] = ()
-        self._widths: tuple[int, ...] = ()
+        super().__init__(id=id)
+        self._shown: tuple[Row, ...] = ()
         self.border_title = "Leaderboard"
-        self.fixed_columns = 1
 
     def show(self, rows: Sequence[Row], total: int) -> None:
         """Show the best `MOST_ROWS` of `rows` (best first) of `total` configurations tried."""
         shown = tuple(rows[:MOST_ROWS])
         self.border_title = f"Leaderboard, best {len(shown)} of {total}" if total else "Leaderboard"
-        if shown != self._rows:
-            self._rows = shown
-            self._rebuild()
+        if shown != self._shown:
+            self._shown = shown
+            self._lay_out()
 
     @property
     def marked(self) -> Row | None:
         """The row under the cursor."""
-        return self._rows[self.cursor_row] if 0 <= self.cursor_row < len(self._rows) else None
-
-    def action_scroll_columns(self, direction: int) -> None:
-        """Scroll sideways."""
-        self.scroll_relative(x=12 * direction, animate=False)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Left and right scroll, except in a replay, where they belong to the replay bar."""
-        return not (action in ("cursor_left", "cursor_right") and self.screen.has_class("-replay"))
-
-    def action_cursor_left(self) -> None:
-        """Scroll left."""
-        self.action_scroll_columns(-1)
-
-    def action_cursor_right(self) -> None:
-        """Scroll right."""
-        self.action_scroll_columns(1)
+        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
 
     def on_resize(self, event: Resize) -> None:
-        if self._column_widths() != self._widths:
-            self._rebuild()
+        self._lay_out()
 
-    def on_data_table_row_highlighted(self) -> None:
+    def watch_cursor(self) -> None:
+        super().watch_cursor()
         self._describe()
 
-    def _column_widths(self) -> tuple[int, ...]:
-        """Widths that make the visible part end at a column's edge; `config` takes what is left over."""
-        room = self.scrollable_content_region.width
-        longest = max((len(config_text(r.config)) for r in self._rows), default=0)
-        config = LEAST_CONFIG
-        fixed = 0
-        for _, width in COLUMNS:
-            fixed += width + 2 * self.cell_padding
+    def _lay_out(self) -> None:
+        room = self.scrollable_content_region.width - 2  # the cursor's sign
+        config = self._config_width(room)
+        columns = [Column(c.name, config, c.right) if c.name == "config" else c for c in COLUMNS]
+        self.fill(
+            columns,
+            [
+                TableRow(row.key, _cells(rank, row, config), strong=rank in ("1", "=1"))
+                for rank, row in zip(ranks(self._shown), self._shown, strict=True)
+            ],
+        )
+        self._describe()
+
+    def _config_width(self, room: int) -> int:
+        """A width that makes the visible part end at a column's edge; `config` takes what is left over."""
+        config, fixed = LEAST_CONFIG, -len(GAP)
+        for column in COLUMNS:
+            fixed += len(GAP) + (0 if column.name == "config" else column.width)
             if fixed + LEAST_CONFIG > room:
-                break
+                return config
             config = room - fixed
-        whole = fixed + LEAST_CONFIG <= room
-        config = min(config, max(LEAST_CONFIG, longest)) if whole else config
-        return tuple(width or config for _, width in COLUMNS)
-
-    def _rebuild(self) -> None:
-        if not self.size.width:
-            return
-        marked = self._rows_key()
-        widths = self._column_widths()
-        with self.app.batch_update():
-            if widths != self._widths:
-                self.clear(columns=True)
-                self._widths = widths
-                for (name, _), width in zip(COLUMNS, widths, strict=True):
-                    self.add_column(name, width=width, key=name)
-            else:
-                self.clear()
-            config_width = widths[1]
-            for rank, row in zip(ranks(self._rows), self._rows, strict=True):
-                self.add_row(*_cells(rank, row, config_width), key=row.key)
-            keys = [r.key for r in self._rows]
-            if marked in keys:
-                self.cursor_coordinate = Coordinate(keys.index(marked), 0)
-        self._describe()
-
-    def _rows_key(self) -> str | None:
-        """Key of the row under the cursor before a rebuild, so that the cursor stays on it."""
-        if not self.row_count or self.cursor_row <= 0:
-            return None  # the first row is where the cursor starts: it stays at the top
-        return self.coordinate_to_cell_key(Coordinate(self.cursor_row, 0)).row_key.value
+        return min(config, max([LEAST_CONFIG, *(len(config_text(r.config)) for r in self._shown)]))
 
     def _describe(self) -> None:
         row = self.marked
@@ -187,21 +138,19 @@ thread, **occ.** theoretical occupancy. A long configuration is shown whole in t
         )
 
 
-def _cells(rank: str, row: Row, config_width: int) -> list[Text]:
+def _cells(rank: str, row: Row, config_width: int) -> tuple[str, ...]:
     config = config_text(row.config)
     if len(config) > config_width:  # values alone, in the knobs' order, say more than a cut name
-        config = clip(",".join(str(v) for v in row.config.values()), config_width)
-    style = "bold" if rank in ("1", "=1") else ""
-    right = {"justify": "right", "style": style}
-    return [
-        Text(rank, style=style),
-        Text(config, style=style),
-        Text(time_text(row.score_ms), **right),  # pyright: ignore[reportArgumentType]
-        Text(ratio(row.speedup), **right),  # pyright: ignore[reportArgumentType]
-        Text(interval(row.speedup_ci)),
-        Text(row.words, style=style),
-        Text(ratio(row.vendor_ratio), justify="right"),
-        Text(NONE if row.floor_ratio is None else f"{row.floor_ratio:.2f}", justify="right"),
-        Text(NONE if row.registers is None else str(row.registers), justify="right"),
-        Text(percent(row.occupancy), justify="right"),
-    ]
+        config = ",".join(str(v) for v in row.config.values())
+    return (
+        rank,
+        config,
+        time_text(row.score_ms),
+        ratio(row.speedup),
+        interval(row.speedup_ci),
+        row.words,
+        ratio(row.vendor_ratio),
+        NONE if row.floor_ratio is None else f"{row.floor_ratio:.2f}",
+        NONE if row.registers is None else str(row.registers),
+        percent(row.occupancy),
+    )

@@ -1,0 +1,100 @@
+"""How long until the console shows a run: from process start to the leaderboard on a real pseudo-terminal.
+
+`python benchmarks/first_paint.py [--runs N] [--steps N]`. The target is 700 ms at the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from pathlib import Path
+
+import console_session
+
+TARGET_MS = 700
+
+
+def painted(output: bytes) -> bool:
+    """Whether the run's own data, and not only empty panes, have reached the terminal."""
+    return b"Leaderboard, best" in output and b"softmax" in output
+
+
+def measure(folder: Path, *, size: tuple[int, int] = (120, 40)) -> tuple[float, int]:
+    """(milliseconds to the first full screen, resident kilobytes then) of one fresh process."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    code = f"from warpdeck.tui import run_attach; run_attach({str(folder)!r})"
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    began = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    output = b""
+    try:
+        while not painted(output):
+            if not select.select([controller], [], [], 10)[0]:
+                raise SystemExit(f"nothing was painted within 10 s; the terminal got {output[-500:]!r}")
+            output += os.read(controller, 65536)
+        elapsed = (time.perf_counter() - began) * 1e3
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        return elapsed, resident
+    finally:
+        child.send_signal(signal.SIGTERM)
+        deadline = time.perf_counter() + 5
+        while child.poll() is None and time.perf_counter() < deadline:
+            if select.select([controller], [], [], 0.1)[0]:
+                try:
+                    os.read(controller, 65536)
+                except OSError:
+                    break  # the child closed its side
+        child.wait(5)
+        os.close(controller)
+
+
+def main() -> None:
+    """Measure and print one JSON document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=1000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        folder = console_session.write(Path(home), options.steps)
+        measure(folder)  # file cache and byte code
+        results = [measure(folder) for _ in range(options.runs)]
+    times = sorted(ms for ms, _ in results)
+    print(
+        json.dumps(
+            {
+                "first_paint_ms": {"median": statistics.median(times), "min": times[0], "max": times[-1]},
+                "rss_mb": max(kb for _, kb in results) / 1024,
+                "runs": options.runs,
+                "steps": options.steps,
+                "target_ms": TARGET_MS,
+                "ok": statistics.median(times) <= TARGET_MS,
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
