@@ -61,7 +61,7 @@ class Table:
 
     def text(self, key: str, default: Any = ...) -> Any:
         value = self.get(key, str, "a text", default)
-        if isinstance(value, str) and not value.strip():
+        if default is ... and not value.strip():
             raise self.error(key, "is empty; give a text")
         return value
 

@@ -1,0 +1,399 @@
+"""Checking: what is right passes, what is wrong doesn't, and cases that prove nothing are refused."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from warpdeck.core.check import POOL, CheckPlan, compare, covering_configs, derived_cases
+from warpdeck.core.errors import UsageError, VerificationError
+from warpdeck.core.model import Case, Role, Status
+from warpdeck.core.space import SearchSpace
+from warpdeck.core.workload import Tolerance, Workload
+from warpdeck.kernels import list_workloads, load_workload
+
+
+def user_workload(folder: Path, reference: str, *, tolerance="{ rtol = 1e-4, atol = 1e-5 }", arguments=""):
+    """A workload over x[n] -> y[n], float32, unless told otherwise."""
+    arguments = arguments or argument("x", "in") + argument("y", "out")
+    (folder / "kernel.cu").write_text('extern "C" __global__ void f() {}')
+    (folder / "reference.py").write_text(f"import numpy as np\n{reference}\n")
+    (folder / "workload.toml").write_text(
+        f'[workload]\nname = "user"\nentry = "f"\ntolerance = {tolerance}\n{arguments}\n'
+        '[launch]\ngrid = [1]\nblock = ["B"]\n[knobs]\nB = [32, 64]\n[sizes]\nn = "size"\n'
+    )
+    return load_workload(folder)
+
+
+def argument(name, direction, dtype="float32", shape='["n"]', data=None):
+    extra = f'data = "{data}"\n' if data else ""
+    return (
+        f'[[argument]]\nname = "{name}"\nkind = "buffer"\ndtype = "{dtype}"\nshape = {shape}\n'
+        f'direction = "{direction}"\n{extra}'
+    )
+
+
+def plan(workload: Workload, *cases: Case, seed: int | None = 1) -> CheckPlan:
+    return CheckPlan(workload, cases, seed=seed)
+
+
+# -- comparison ------------------------------------------------------------------------------------
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@given(hnp.arrays(np.float32, 9, elements=FLOATS), hnp.arrays(np.float64, 9, elements=FLOATS))
+def test_agrees_with_numpy_where_numpy_compares(actual, expected):
+    tolerance = Tolerance(rtol=1e-3, atol=1e-5)
+    with np.errstate(all="ignore"):
+        right = np.isclose(actual.astype(np.float64), expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+    found = compare(actual, expected, tolerance)
+    assert found.mismatches == np.count_nonzero(~right)
+    assert found.first == (None if right.all() else int(np.argmin(right)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_non_finite_is_wrong_unless_expected(value):
+    expected = np.ones(1000)
+    actual = expected.astype(np.float32)
+    actual[700] = value
+    for tolerance, scale in (
+        (Tolerance(), None),
+        (Tolerance(exact=True), None),
+        (Tolerance(product=2e-6), np.full(1000, 1e30)),
+    ):
+        found = compare(actual, expected, tolerance, scale)
+        assert (found.mismatches, found.first, found.max_error) == (1, 700, None)
+        assert "at [700]" in found.detail
+        wanted = expected.copy()
+        wanted[700] = value
+        assert compare(actual, wanted, tolerance, scale).ok
+        assert not compare(expected.astype(np.float32), wanted, tolerance, scale).ok
+
+
+def test_a_reference_beyond_the_type_must_overflow():
+    expected = np.array([1e6, 1.0])
+    assert compare(np.array([np.inf, 1], np.float16), expected, Tolerance()).ok
+    assert not compare(np.array([65504, 1], np.float16), expected, Tolerance()).ok
+
+
+def test_every_element_counts_in_large_arrays():
+    rng = np.random.default_rng(0)
+    expected = rng.standard_normal((1500, 1000))
+    right = expected.astype(np.float32)
+    assert compare(right, expected, Tolerance()).ok
+    for place in ((0, 0), (749, 999), (1499, 999)):
+        wrong = right.copy()
+        wrong[place] += np.float32(0.01)
+        found = compare(wrong, expected, Tolerance())
+        assert found.mismatches == 1 and found.first == place[0] * 1000 + place[1]
+        assert f"at [{place[0]}, {place[1]}]" in found.detail and found.max_error > 1
+
+
+def test_integers_compare_exactly():
+    expected = np.array([2**31 - 1, -5, 7], np.int32)
+    assert compare(expected.copy(), expected, Tolerance(rtol=0.5)).ok
+    found = compare(expected - np.array([0, 0, 1], np.int32), expected, Tolerance(rtol=0.5))
+    assert found.mismatches == 1 and found.max_error == 1.0
+
+
+def test_product_scale_zero_means_exact():
+    zeros = np.zeros(4)
+    assert compare(np.zeros(4, np.float32), zeros, Tolerance(product=1e-6), zeros).ok
+    assert not compare(np.full(4, 1e-30, np.float32), zeros, Tolerance(product=1e-6), zeros).ok
+
+
+def test_sixteen_million_elements_take_a_fraction_of_a_second():
+    expected = np.random.default_rng(0).standard_normal(1 << 24)
+    actual = expected.astype(np.float32)
+    best = min(_seconds(lambda: compare(actual, expected, Tolerance())) for _ in range(3))
+    assert best < 0.5
+
+
+def _seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def test_draws_are_secret_reproducible_zero_mean_and_distinct():
+    workload = load_workload("softmax")
+    case = workload.size_case(256)
+    with plan(workload, case) as a, plan(workload, case) as b, plan(workload, case, seed=None) as c:
+        draws = [np.asarray(a.inputs(case, k)["x"]) for k in range(2 * POOL)]
+        assert all(np.array_equal(x, b.inputs(case, k)["x"]) for k, x in enumerate(draws))
+        assert not np.array_equal(draws[0], c.inputs(case, 0)["x"])
+        for k, x in enumerate(draws):
+            assert x.dtype == np.float32 and abs(x.mean()) < 0.02 and abs(x.std() - 1) < 0.02
+            same = [float(np.mean(x == y)) for y in draws[:k]]
+            assert (
+                max(same, default=0) < 0.01
+                if k < POOL
+                else same[k - POOL] == pytest.approx(15 / 16, abs=0.01)
+            )
+
+
+def test_data_folder_is_private_and_goes_away(tmp_path):
+    workload = load_workload("gemm")
+    case = workload.size_case(64)
+    with CheckPlan(workload, [case], folder=tmp_path / "data") as p:
+        x = p.inputs(case, 0)["a"]
+        folder = Path(x.filename or "").parent
+        assert folder.parent == tmp_path / "data"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert Path(x.filename or "").read_bytes() == x.tobytes()
+        with pytest.raises(ValueError, match="read-only"):
+            x[0, 0] = 1
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64", "float16", "float64"])
+@pytest.mark.parametrize("data", ["normal", "uniform", "integers"])
+def test_every_type_is_filled_and_copied_back(tmp_path, dtype, data):
+    arguments = argument("x", "in", dtype, data=data) + argument("y", "out", dtype)
+    workload = user_workload(tmp_path, "def reference(x):\n    return x", arguments=arguments)
+    case = workload.size_case(1000)
+    with plan(workload, case) as p:
+        x = p.inputs(case, 1)["x"]
+        assert x.dtype == dtype and len(np.unique(x)) > 1
+        assert p.verify(case, 1, {"y": np.array(x)}).status is Status.OK
+        assert p.verify(case, 1, {"y": np.roll(x, 1)}).status is Status.INCORRECT
+
+
+def test_data_from_files_and_python(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(50, dtype=np.float32))
+    arguments = (
+        argument("x", "in", data="file:x.npy") + argument("w", "in", data="python") + argument("y", "out")
+    )
+    workload = user_workload(
+        tmp_path,
+        "def reference(x, w):\n    return x * w\n"
+        "def make_inputs(case, rng):\n    return {'w': rng.random(case.params['n'], dtype=np.float32)}",
+        arguments=arguments,
+    )
+    case, other = workload.size_case(50), workload.size_case(51)
+    with plan(workload, case, other) as p:
+        inputs = p.inputs(case, 0)
+        assert np.array_equal(inputs["x"], np.arange(50)) and 0 < inputs["w"].min() < inputs["w"].max() < 1
+        assert p.verify(case, 0, {"y": inputs["x"] * inputs["w"]}).status is Status.OK
+        with pytest.raises(UsageError, match=r"x.npy gives 'x' as float32\[50\]; declared float32\[51\]"):
+            p.inputs(other, 0)
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+def test_wrong_outputs_are_incorrect_with_a_reason():
+    workload = load_workload("softmax")
+    case = workload.size_case(128)
+    with plan(workload, case) as p:
+        x = np.asarray(p.inputs(case, 0)["x"], np.float64)
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        right = (e / e.sum(axis=1, keepdims=True)).astype(np.float32)
+        assert p.verify(case, 0, {"y": right}).status is Status.OK
+        assert p.verify(case, 1, {"y": right}).status is Status.INCORRECT  # a remembered answer
+        assert p.verify(case, POOL, {"y": right}).status is Status.INCORRECT  # changed in part
+        poisoned = right.copy()
+        poisoned[-1, -1] = np.nan
+        result = p.verify(case, 0, {"y": poisoned})
+        assert "1 of 16,384 elements are wrong; at [127, 127] got nan" in result.reason
+        assert "missing" in p.verify(case, 0, {}).reason
+        assert (
+            "float64[128, 128], declared float32[128, 128]"
+            in p.verify(case, 0, {"y": right.astype(float)}).reason
+        )
+
+
+def test_low_precision_products_are_caught():
+    workload = load_workload("gemm")
+    case = workload.size_case(256)
+    with plan(workload, case) as p:
+        a, b = p.inputs(case, 0)["a"], p.inputs(case, 0)["b"]
+        result = p.verify(case, 0, {"c": a @ b})
+        assert result.status is Status.OK and result.max_error < 5e-7
+        half = a.astype(np.float16).astype(np.float32) @ b.astype(np.float16).astype(np.float32)
+        assert p.verify(case, 0, {"c": half}).status is Status.INCORRECT
+
+
+def test_large_products_are_sampled_and_nothing_escapes():
+    workload = load_workload("gemm")
+    case = workload.shape_case({"m": 1800, "n": 2500, "k": 2000})  # above 2048^3
+    with plan(workload, case) as p:
+        a, b = (np.asarray(x) for x in p.inputs(case, 0).values())
+        right = a @ b
+        result = p.verify(case, 0, {"c": right})
+        assert result.status is Status.OK and result.max_error < 5e-7
+        rng = np.random.default_rng(0)
+        for _ in range(20):  # one wrong element anywhere
+            i, j = rng.integers(1800), rng.integers(2500)
+            keep = right[i, j]
+            right[i, j] = 0.0
+            assert p.verify(case, 0, {"c": right}).status is Status.INCORRECT, (i, j)
+            right[i, j] = np.nan
+            assert p.verify(case, 0, {"c": right}).status is Status.INCORRECT
+            right[i, j] = keep
+        swapped = right.copy()
+        swapped[[10, 11]] = swapped[[11, 10]]
+        assert p.verify(case, 0, {"c": swapped}).status is Status.INCORRECT
+        half = a.astype(np.float16).astype(np.float32) @ b
+        assert p.verify(case, 0, {"c": half}).status is Status.INCORRECT
+        p.assert_strong()
+
+
+@pytest.mark.parametrize("name", list_workloads())
+def test_bundled_workloads_are_strong_and_their_references_consistent(name):
+    workload = load_workload(name)
+    derived = derived_cases(workload, workload.spaces["classic"])
+    cases = [*workload.correctness_cases(), *derived, workload.size_case(256)]
+    assert any(c.exact for c in cases)
+    with CheckPlan(workload, cases) as p:
+        p.assert_strong()
+
+
+# -- weak cases ------------------------------------------------------------------------------------
+
+WEAK = {
+    "a constant": "def reference(x):\n    return np.full_like(x, 0.5)",
+    "zeros": "def reference(x):\n    return x * 1e-9",
+    "an input copy": "def reference(x):\n    return x",
+    "the last output": "def reference(x):\n    return np.arange(x.size) * 1.0",
+}
+
+
+@pytest.mark.parametrize("control", WEAK)
+def test_weak_cases_are_refused(tmp_path, control):
+    workload = user_workload(tmp_path, WEAK[control])
+    with plan(workload, workload.size_case(512)) as p, pytest.raises(VerificationError) as e:
+        p.assert_strong()
+    assert "weak_case" in str(e.value) and control in str(e.value) and "'512'" in str(e.value)
+
+
+def test_one_strong_correctness_case_is_enough_and_edge_cases_are_exempt(tmp_path):
+    reference = "def reference(x):\n    return x * 1e-9 if x.size < 100 else x * 3"
+    workload = user_workload(tmp_path, reference)
+    small = Case("small", Role.CORRECTNESS, {"n": 10})
+    with plan(workload, small, Case("big", Role.CORRECTNESS, {"n": 500})) as p:
+        p.assert_strong()
+    with plan(workload, small) as p, pytest.raises(VerificationError, match="every correctness case"):
+        p.assert_strong()
+    edge = Case("tiny", Role.PERFORMANCE, {"n": 10}, edge=True)
+    with plan(workload, edge, workload.size_case(500)) as p:
+        p.assert_strong()
+
+
+def test_unlucky_draws_of_a_performance_case_are_redrawn(tmp_path):
+    """A sum of 9 small integers is 0 once in seven draws; the kernel that writes 0 must still fail."""
+    workload = user_workload(
+        tmp_path,
+        "def reference(x):\n    return [x.sum()]",
+        arguments=argument("x", "in", data="integers") + argument("y", "out", shape="[1]"),
+        tolerance="{ exact = true }",
+    )
+    case = workload.size_case(9)
+    for seed in range(12):
+        with plan(workload, case, seed=seed) as p:
+            for k in range(POOL):
+                assert p.verify(case, k, {"y": np.zeros(1, np.float32)}).status is Status.INCORRECT
+            p.assert_strong()
+
+
+# -- faults in reference.py --------------------------------------------------------------------------
+
+PRODUCT = "{ product = 1e-6 }"
+
+
+@pytest.mark.parametrize(
+    ("reference", "tolerance", "fault"),
+    [
+        ("def reference(x):\n    return x[1:]", None, r"the shape \[63\].*declared \[64\]"),
+        ("def reference(x):\n    return {'z': x}", None, "returns z; the outputs are y"),
+        ("def reference(x):\n    return x / q", None, "reference failed on case '64': NameError"),
+        ("def reference(x, q):\n    return x", None, "asks for 'q'; there are x"),
+        ("def reference(x):\n    x[0] = 1\n    return x\ndef oops(:", None, "SyntaxError"),
+        ("reference = 3", None, "no function reference"),
+        ("def reference(x):\n    return x * 2", PRODUCT, "needs operands"),
+        ("def reference(x):\n    return x\ndef operands(x):\n    return x", PRODUCT, "must return"),
+        ("def reference(x):\n    return x\ndef operands(x):\n    return x, x", PRODUCT, "don't multiply"),
+    ],
+)
+def test_faults_in_the_reference_are_named(tmp_path, reference, tolerance, fault):
+    with pytest.raises(UsageError, match=fault) as e:
+        workload = user_workload(tmp_path, reference, tolerance=tolerance or "{ rtol = 1e-4 }")
+        case = workload.size_case(64)
+        with plan(workload, case) as p:
+            p.verify(case, 0, {"y": np.zeros(64, np.float32)})
+    assert "reference.py" in str(e.value)
+
+
+def test_operands_must_agree_with_the_reference(tmp_path):
+    square = '["n", "n"]'
+    workload = user_workload(
+        tmp_path,
+        "def reference(x):\n    return x @ x\ndef operands(x):\n    return x, x.T",
+        arguments=argument("x", "in", shape=square) + argument("y", "out", shape=square),
+        tolerance=PRODUCT,
+    )
+    case = workload.size_case(32)
+    with plan(workload, case) as p, pytest.raises(UsageError, match="operands and reference disagree"):
+        p.prepare(case)
+
+
+def test_scalars_reach_the_reference_as_the_kernel_sees_them(tmp_path):
+    arguments = (
+        argument("x", "in")
+        + argument("y", "inout")
+        + '[[argument]]\nname = "a"\nkind = "scalar"\ndtype = "float32"\nvalue = "0.1 * n"\n'
+    )
+    workload = user_workload(
+        tmp_path,
+        "def reference(a, x, y):\n    assert a == np.float32(6.4)\n    return a * x + y",
+        arguments=arguments,
+    )
+    case = workload.size_case(64)
+    with plan(workload, case) as p:
+        inputs = p.inputs(case, 2)
+        assert set(inputs) == {"x", "y"}
+        assert p.verify(case, 2, {"y": np.float32(6.4) * inputs["x"] + inputs["y"]}).status is Status.OK
+        assert p.verify(case, 2, {"y": np.array(inputs["y"])}).status is Status.INCORRECT  # never written
+
+
+# -- derived cases -----------------------------------------------------------------------------------
+
+
+def test_derived_cases_vary_each_shape_parameter_alone():
+    workload = load_workload("gemm")
+    cases = derived_cases(workload, workload.spaces["classic"])
+    assert len({c.name for c in cases}) == len(cases)
+    for p in workload.shape_params:
+        varied = [c.params for c in cases if c.name.startswith(f"derived {p}=")]
+        assert len(varied) >= 3 and any(v[p] % 2 for v in varied)
+        assert all(len({x for q, x in v.items() if q != p}) == 1 for v in varied)
+
+
+def test_derived_cases_obey_restrictions_on_case_parameters(tmp_path):
+    workload = user_workload(tmp_path, "def reference(x):\n    return x")
+    space = SearchSpace("full", "kernel", {"B": (32, 64)}, ("n % B == 0", "n >= 300"))
+    values = [c.params["n"] for c in derived_cases(workload, space)]
+    assert len(values) >= 3 and all(n % 32 == 0 and n >= 300 for n in values)
+    assert derived_cases(workload, SearchSpace("full", "kernel", {"B": (1,)}, ("n < 0",))) == []
+
+
+def test_covering_configs_reach_every_value():
+    space = SearchSpace("s", "v", {k: tuple(range(6)) for k in "abcd"}, ("a != b", "c + d < 8"))
+    configs = space.configs()
+    chosen = covering_configs(space, configs)
+    assert len(chosen) < 20
+    assert {(k, c[k]) for c in chosen for k in space.knobs} == {
+        (k, c[k]) for c in configs for k in space.knobs
+    }
+    assert covering_configs(space, configs[:64]) == configs[:64]
