@@ -6,8 +6,8 @@
         result = warpdeck.run_agent(bench, "tpe", steps=50)
         print(result.best)
 
-Every name here is also a name of the package. A live device's worker must not be started from a module that is
-imported again by child processes: in a script, guard it with `if __name__ == "__main__":`.
+Every name here is also a name of the package. A script that opens a live device starts processes: guard what
+it does with `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def run_agent(
 
 
 def bench(workload: str | Path, **arguments: Any) -> Comparison:
-    """Is this kernel faster? Takes the arguments of `warpdeck.sessions.contenders.Duel`; see `warpdeck bench`."""
+    """Is this kernel faster? Takes the arguments of `sessions.contenders.Duel`, as `warpdeck bench` does."""
     from .sessions.contenders import Duel
 
     duel = Duel(str(workload), **arguments)

@@ -1,17 +1,71 @@
-"""The Typer application."""
+"""The command line: the root command, and where each command's module is plugged in.
+
+Command modules declare options and print; they import what they need inside the functions, so that `--help`
+stays fast.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
 import typer
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+from .._version import __version__
+from . import bench, doctor, tune, workloads
+from .output import guarded, line, set_quiet, stdout_is_terminal
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 
 
-@app.callback()
-def root() -> None:
-    """Tune CUDA kernels from the terminal."""
+def _version(asked: bool) -> None:
+    if asked:
+        line(f"warpdeck {__version__}")
+        raise typer.Exit
 
 
-def main() -> None:
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No messages but warnings and errors.")
+    ] = False,
+) -> None:
+    """Tune CUDA kernels: measured, checked, recorded, replayable.
+
+    Without a command, on a terminal: the dashboard's start screen.
+
+    stdout is data, stderr is messages. Exit codes: 0 ok, 1 run failed, 2 usage, 3 no GPU or driver,
+    4 budget or time limit, 5 verification failed, 130 interrupted.
+    """
+    set_quiet(quiet)
+    if context.invoked_subcommand is None:
+        if not stdout_is_terminal():
+            line(context.get_help())
+            raise typer.Exit
+        from .. import tui
+
+        raise typer.Exit(tui.run_start())
+
+
+for module in (tune, bench, workloads, doctor):
+    module.register(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(lambda: app(args=given, prog_name="warpdeck", standalone_mode=False))
+
+
+def main() -> NoReturn:
     """Entry point of the `warpdeck` script."""
-    app()
+    sys.exit(run())

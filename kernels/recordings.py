@@ -9,6 +9,7 @@ import platformdirs
 
 from ..core import devices
 from ..core.devices.base import Device
+from ..core.errors import UsageError
 from ..core.recording import SUFFIX
 from .loader import BUNDLED
 
@@ -36,3 +37,17 @@ def open_device(spec: str = "auto", *, allow_shared: bool = False) -> Device:
         NoDeviceError: the CUDA device or its driver isn't there.
     """
     return devices.open_device(spec, recording_files(), allow_shared=allow_shared)
+
+
+def recorded_workload(spec: str) -> str:
+    """The one workload that a recorded device knows. UsageError if it isn't recorded, or knows several."""
+    if not spec.startswith("recorded:"):
+        raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
+    opened = devices.open_recorded(spec, recording_files())
+    try:
+        names = sorted({recording.workload for recording in opened.recordings()})
+    finally:
+        opened.close()
+    if len(names) != 1:
+        raise UsageError(f"{spec} holds recordings of {', '.join(names)}: say which, as in `tune {names[0]}`")
+    return names[0]

@@ -1,4 +1,4 @@
-"""Who competes in `bench`: the kernel now, against a file, a session's best, other knobs, or what was before."""
+"""Who competes in `bench`: the kernel now; against a file, a session's best, other knobs, or before."""
 
 from __future__ import annotations
 

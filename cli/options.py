@@ -1,0 +1,67 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ..core.errors import UsageError
+
+Workload = Annotated[
+    str, typer.Argument(metavar="WORKLOAD", help="A bundled workload's name, or a workload's folder.")
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto (a CUDA GPU, else the recording), cuda:N, recorded:NAME or recorded:FILE.",
+    ),
+]
+Space = Annotated[str, typer.Option("--space", metavar="NAME", help="Search space: classic or full.")]
+Sizes = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--size", metavar="N", help="Problem size, a performance case each; repeatable. [default: 1024]"
+    ),
+]
+Cache = Annotated[
+    str, typer.Option("--cache", metavar="cold|hot", help="State of the L2 cache before each timed launch.")
+]
+Samples = Annotated[int, typer.Option("--samples", metavar="N", min=3, help="Timed launches, at most.")]
+Warmup = Annotated[int, typer.Option("--warmup", metavar="N", min=0, help="Untimed launches first.")]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=2**32 - 1, help="Of everything drawn at random.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+AllowShared = Annotated[
+    bool,
+    typer.Option("--allow-shared", help="Measure although other processes use the GPU; labels the results."),
+]
+Knobs = Annotated[list[str] | None, typer.Option("--knob", metavar="K=V", help="A knob's value; repeatable.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+DEFAULT_SIZE = 1024  # the size that every bundled workload is recorded at
+
+
+def pairs(texts: Sequence[str] | None, option: str = "--knob") -> dict[str, str]:
+    """`["A=1", "B=2"]` as a mapping; several pairs may be joined with commas. UsageError if malformed."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip() or not value.strip():
+                raise UsageError(f"{option} {text!r}: write NAME=VALUE, as in {option} block_size=128")
+            if name.strip() in found:
+                raise UsageError(f"{option} {name.strip()} is given twice")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def choice(option: str, value: str, allowed: Sequence[str]) -> str:
+    """`value`, if allowed. UsageError names what is."""
+    if value not in allowed:
+        raise UsageError(f"{option} {value!r}: use {' or '.join(allowed)}")
+    return value

@@ -1,0 +1,173 @@
+"""What leaves the program: stdout is data, stderr is messages, and every failure has its exit code.
+
+The one module that writes to stderr, ends the process, and knows how JSON documents look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..core.errors import ExitCode, WarpdeckError
+
+SCHEMA_VERSION = 1
+
+# Typer carries its parser (click) privately; its base error is reached through the public subclass.
+ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+class _State:
+    """Set by the root options."""
+
+    quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Leave out messages that are neither warnings nor errors."""
+    _State.quiet = quiet
+
+
+def stderr_is_terminal() -> bool:
+    """Whether progress may be drawn."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def stdout_is_terminal() -> bool:
+    """Whether a dashboard may be opened (together with a terminal on stdin)."""
+    return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def message(text: str) -> None:
+    """A line for people."""
+    if not _State.quiet:
+        _stderr(text)
+
+
+def warning(text: str) -> None:
+    """A line that nobody should miss."""
+    _stderr(f"warpdeck: warning: {text}")
+
+
+def error(text: str) -> None:
+    """Why the command failed, in one plain line."""
+    _stderr(f"warpdeck: error: {' '.join(str(text).split())}")
+
+
+def _stderr(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        print(text, file=sys.stderr, flush=True)
+
+
+def line(text: str = "") -> None:
+    """A line of data."""
+    print(text)
+
+
+def json_document(document: Mapping[str, Any]) -> None:
+    """The one document of a `--json` command."""
+    print(json.dumps(_plain({"schema_version": SCHEMA_VERSION, **document}), indent=2, allow_nan=False))
+    sys.stdout.flush()
+
+
+def json_line(record: Mapping[str, Any]) -> None:
+    """One record of a `--jsonl` stream."""
+    print(json.dumps(_plain(record), separators=(",", ":"), allow_nan=False), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON's own types; not-a-number and infinities become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays
+        return _plain(value.tolist())
+    return str(value)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
+    """Aligned columns on stdout; `right` are the indices of right-aligned ones. None prints as a dash."""
+    cells = [["–" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max([len(h), *(len(row[i]) for row in cells)]) for i, h in enumerate(headers)]
+    for row in [list(headers), *cells]:
+        parts = [
+            text.rjust(width) if i in right else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        line("  ".join(parts).rstrip())
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command and turn whatever happens into an exit code and at most one line on stderr."""
+    try:
+        try:
+            code = command()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            if problem.errno is None:
+                raise
+            where = f"{problem.filename}: " if problem.filename else ""
+            error(f"{where}{problem.strerror}")
+            return ExitCode.RUN_FAILED
+        return code if isinstance(code, int) else ExitCode.OK
+    except KeyboardInterrupt:
+        _stderr("warpdeck: interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`head`, say) has seen enough. Keep Python from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except WarpdeckError as problem:
+        error(str(problem))
+        return problem.exit_code
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except ParserError as problem:
+        return _parser_error(problem)
+    except Exception as problem:  # noqa: BLE001 - the last resort of the program
+        return _unexpected(problem)
+
+
+def _parser_error(problem: Exception) -> int:
+    context = getattr(problem, "ctx", None)
+    if type(problem).__name__ == "NoArgsIsHelpError":
+        _stderr(str(getattr(problem, "message", "")) or (context.get_help() if context else ""))
+        return ExitCode.USAGE
+    text = problem.format_message() if hasattr(problem, "format_message") else str(problem)  # type: ignore[attr-defined]
+    hint = f" (see: {context.command_path} --help)" if context is not None else ""
+    error(text.rstrip(".") + hint)
+    return ExitCode.USAGE
+
+
+def _unexpected(problem: BaseException) -> int:
+    """One line, and the traceback in a file that a report can quote."""
+    name = f"warpdeck-traceback-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    path = Path(tempfile.gettempdir()) / name
+    try:
+        path.write_text(
+            f"command: {sys.argv}\npython: {sys.version}\n\n" + "".join(traceback.format_exception(problem))
+        )
+        where = f"; the traceback is in {path}"
+    except OSError:
+        where = ""
+    error(f"unexpected {type(problem).__name__}: {problem}{where}")
+    return ExitCode.RUN_FAILED

@@ -1,0 +1,330 @@
+"""`tune`, `attach` and `replay`: the main job, and looking at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..core.errors import ExitCode, UsageError
+from . import options
+from .output import (
+    error,
+    json_document,
+    json_line,
+    line,
+    message,
+    stderr_is_terminal,
+    stdout_is_terminal,
+    table,
+    warning,
+)
+
+if TYPE_CHECKING:
+    from ..sessions.launch import Launched
+    from ..sessions.state import RunState
+    from ..sessions.store import SessionStore
+
+POLL_S = 0.1
+WAIT_S = 20  # for the process to go once its last state is logged
+STOP_GRACE_S = 60
+DEFAULT_STEPS = 100
+SWEEP_STEPS = 10**6  # a sweep ends with its space
+MOST_TIED = 8
+WITH_RESULT = (ExitCode.OK, ExitCode.BUDGET, ExitCode.INTERRUPTED)
+
+Session = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="A session's name, a unique beginning of it, a path, or `last`."),
+]
+
+
+def tune(
+    workload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORKLOAD]",
+            help="A bundled workload's name, or a folder; may be left out where a recording names it.",
+        ),
+    ] = None,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="NAME", help="Search strategy: tpe, random, sweep or ppo.")
+    ] = "tpe",
+    device: options.Device = "auto",
+    space: options.Space = "full",
+    size: options.Sizes = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", metavar="N", min=1, help="Evaluations, failures included. [100; sweep: all]"),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="S", help="Seconds after which the search ends; exit code 4."),
+    ] = None,
+    cache: options.Cache = "cold",
+    samples: options.Samples = 100,
+    warmup: options.Warmup = 10,
+    seed: options.Seed = 0,
+    agent_option: Annotated[
+        list[str] | None,
+        typer.Option("--agent-option", metavar="K=V", help="A setting of the agent's own; repeatable."),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="NAME", help="Name of the session. [default: made up]")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="SESSION", help="Go on with an interrupted or stopped run."),
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="No dashboard, also on a terminal.")] = False,
+    as_json: options.Json = False,
+    as_jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Stream the run's events, one JSON object a line.")
+    ] = False,
+    allow_shared: options.AllowShared = False,
+) -> int:
+    """Search a workload's space for its fastest configuration.
+
+    On a terminal the dashboard opens; quitting it leaves the run going. Headless, Ctrl-C stops the run
+    after the present evaluation. The session is kept either way.
+    """
+    from ..kernels.recordings import recorded_workload
+    from ..sessions import paths
+    from ..sessions.launch import launch_run, resume_run
+    from ..sessions.spec import RunSpec
+
+    if as_json and as_jsonl:
+        raise UsageError("--json and --jsonl exclude each other")
+    notice = paths.home().notice
+    if notice:
+        message(notice)
+    if resume is not None:
+        if workload is not None or session is not None:
+            raise UsageError("--resume goes on as the session was started: leave WORKLOAD and --session out")
+        launched = resume_run(paths.resolve(resume), steps=steps, time_limit_s=time_limit)
+    else:
+        spec = RunSpec(
+            workload=workload or recorded_workload(device),
+            agent=agent,
+            device=device,
+            space=space,
+            sizes=tuple(size or ()),
+            steps=steps or (SWEEP_STEPS if agent == "sweep" else DEFAULT_STEPS),
+            time_limit_s=time_limit,
+            cache=options.choice("--cache", cache, ("cold", "hot")),
+            samples=samples,
+            warmup=warmup,
+            seed=seed,
+            options=options.pairs(agent_option, "--agent-option"),
+            allow_shared=allow_shared,
+        )
+        launched = launch_run(spec, name=session)
+    if stdout_is_terminal() and not (headless or as_json or as_jsonl):
+        from .. import tui
+
+        return tui.run_live(launched.folder)
+    return watch(launched, as_json=as_json, as_jsonl=as_jsonl)
+
+
+def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False) -> int:
+    """Follow a run that was started here to its end, and print its result."""
+    from ..sessions.report import tune_document
+    from ..sessions.store import SessionStore
+
+    message(f"session {launched.session}")
+    interrupted = False
+    with SessionStore.open(launched.folder) as store:
+        try:
+            _follow(launched, store, as_jsonl)
+        except KeyboardInterrupt:
+            interrupted = True
+            _stop(launched)
+        code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
+        state = store.state()
+        if not interrupted and (state.best is None or not state.lifecycle.final or code not in WITH_RESULT):
+            error(state.reason or launched.last_words() or "the run ended without saying why")
+        if state.best is not None:
+            document = tune_document(store, state)
+            if as_json:
+                json_document(document)
+            elif not as_jsonl:
+                show_result(document)
+    if interrupted:
+        message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
+    return code
+
+
+def _follow(launched: Launched, store: SessionStore, as_jsonl: bool) -> None:
+    """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
+    from ..sessions.events import Kind
+    from ..sessions.tail import follow
+
+    seen = 0
+    kinds = () if as_jsonl else (Kind.MESSAGE,)
+    with _progress() as draw:
+        for state in follow(launched.folder, poll_s=POLL_S):
+            for event in store.events(seen, state.seq, kinds):
+                if event.kind == Kind.MESSAGE:
+                    _pass_on(event.data)
+                if as_jsonl:
+                    json_line({"seq": event.seq, "t": event.t, "kind": str(event.kind), "data": event.data})
+            seen = state.seq
+            draw(state)
+
+
+def _pass_on(said: Mapping[str, Any]) -> None:
+    """A message of the run's; its errors are told once, at the end."""
+    if said.get("level") == "warning":
+        warning(str(said.get("text")))
+    elif said.get("level") != "error":
+        message(str(said.get("text")))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[RunState], None]]:
+    """A progress line on a terminal's stderr; nothing elsewhere."""
+    if not stderr_is_terminal():
+        yield lambda state: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def draw(state: RunState) -> None:
+            if state.info is None:
+                return
+            best = state.best_speedup
+            text = f"{state.info.workload} on {state.device_label}"
+            if best is not None:
+                text += f", best {best:.3f}×"
+            progress.update(task, description=text, completed=state.evaluations, total=_total(state))
+
+        yield draw
+
+
+def _total(state: RunState) -> int | None:
+    """Evaluations to expect: the budget, or the whole space if that is smaller."""
+    if state.info is None:
+        return None
+    known = [n for n in (state.info.steps, state.info.data.get("total_configs")) if n]
+    return min(known, default=None)
+
+
+def _stop(launched: Launched) -> None:
+    """Ctrl-C: stop between two steps; a second one at once."""
+    from ..sessions.launch import stop_run
+
+    message("stopping after the present evaluation; Ctrl-C again stops at once")
+    try:
+        stop_run(launched.folder, grace_s=STOP_GRACE_S, origin="Ctrl-C", notify=message)
+    except KeyboardInterrupt:
+        stop_run(launched.folder, grace_s=0, origin="Ctrl-C", notify=message)
+
+
+def show_result(document: Mapping[str, Any]) -> None:
+    """A run's document for people."""
+    device, best, baseline = document["device"] or {}, document["best"], document["baseline"]
+    protocol = document.get("protocol") or {}
+    line(f"{document['workload']} on {device.get('label', 'an unknown device')}")
+    line(
+        f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
+        f" {document['cache']} cache, {document['clock']} clock, {protocol.get('warmup')} warm-ups,"
+        f" up to {protocol.get('samples')} samples"
+    )
+    counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
+    line(f"  evaluations: {counts}")
+    line()
+    line(f"baseline  {_us(baseline['score_ms']):>12}  {_config(baseline['config'])}")
+    line(f"best      {_us(best['score_ms']):>12}  {_config(best['config'])}")
+    line(f"speedup   {_ratio(best['speedup']):>12}  {_interval(best['speedup_ci'])}")
+    if document["provisional"]:
+        line("          from the search alone: the finalists were not re-measured")
+    line()
+    table(
+        ["case", "best", "baseline", "speedup", "95% interval", "vendor/best", "floor/best"],
+        [
+            (
+                case["name"],
+                _us(case["median_ms"]),
+                _us(case["baseline_ms"]),
+                _ratio(case["speedup"]),
+                _interval(case["speedup_ci"]),
+                _ratio(case["vendor_ratio"]),
+                _ratio(case["floor_ratio"]),
+            )
+            for case in document["cases"]
+        ],
+        right=(1, 2, 3, 5, 6),
+    )
+    tied = [c for c in document["tied"] if c != best["config"]]
+    if tied:
+        line()
+        line(f"{len(tied)} more can't be told from the best:")
+        for config in tied[:MOST_TIED]:
+            line(f"  {_config(config)}")
+        if len(tied) > MOST_TIED:
+            line(f"  … and {len(tied) - MOST_TIED} more (--json lists them)")
+
+
+def _us(ms: float | None) -> str:
+    return "–" if ms is None else f"{ms * 1e3:.2f} µs"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}×"
+
+
+def _interval(ends: Any) -> str:
+    return f"{ends[0]:.3f} to {ends[1]:.3f}" if ends and None not in ends else "–"
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in config.items())
+
+
+def attach(session: Session) -> int:
+    """Join a run that goes on, or look at one that has ended, in the dashboard."""
+    from .. import tui
+    from ..sessions import paths
+
+    folder = paths.resolve(session)
+    _need_terminal(f"warpdeck sessions show {folder.name}")
+    return tui.run_attach(folder)
+
+
+def replay(
+    session: Session,
+    speed: Annotated[float, typer.Option("--speed", metavar="X", help="Seconds of the log a second.")] = 1.0,
+    start: Annotated[float, typer.Option("--from", metavar="T", min=0, help="Seconds into the log.")] = 0.0,
+) -> int:
+    """Play a session back in the dashboard: pause, speed, seek."""
+    from .. import tui
+    from ..sessions import paths
+
+    if not 0 < speed <= 1000:
+        raise UsageError(f"--speed {speed:g}: use more than 0, and at most 1000")
+    folder = paths.resolve(session)
+    _need_terminal(f"warpdeck sessions show {folder.name}")
+    return tui.run_replay(folder, speed, start)
+
+
+def _need_terminal(instead: str) -> None:
+    if not stdout_is_terminal():
+        raise UsageError(f"the dashboard needs a terminal; without one: {instead}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (tune, attach, replay):
+        app.command()(command)

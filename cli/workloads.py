@@ -1,0 +1,150 @@
+"""`workloads` and `recordings`: what can be tuned, and what was measured of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+from .output import json_document, line, message, table
+
+workloads_app = typer.Typer(help="What can be tuned: bundled workloads and your own.", no_args_is_help=True)
+
+
+@workloads_app.command("list")
+def workloads_list(as_json: options.Json = False) -> None:
+    """List the bundled workloads."""
+    from ..kernels.loader import list_workloads, load_workload
+
+    found = [load_workload(name) for name in list_workloads()]
+    rows = [
+        {
+            "name": w.name,
+            "description": w.description,
+            "variants": list(w.variants),
+            "spaces": {s.name: s.cardinality for s in w.spaces.values()},
+            "vendor": w.vendor_name,
+        }
+        for w in found
+    ]
+    if as_json:
+        json_document({"workloads": rows})
+        return
+    table(
+        ["workload", "spaces (unrestricted)", "beside", "description"],
+        [
+            (
+                r["name"],
+                ", ".join(f"{n} {c:,}" for n, c in r["spaces"].items()),
+                r["vendor"],
+                r["description"],
+            )
+            for r in rows
+        ],
+    )
+
+
+@workloads_app.command("show")
+def workloads_show(
+    workload: options.Workload, size: options.Sizes = None, as_json: options.Json = False
+) -> None:
+    """Show a workload: arguments, cases, variants, spaces, knobs and restrictions."""
+    from ..core.bench import performance_cases
+    from ..kernels.loader import load_workload
+
+    loaded = load_workload(workload)
+    cases = performance_cases(loaded, size or [])
+    document = {
+        "name": loaded.name,
+        "description": loaded.description,
+        "folder": str(loaded.folder),
+        "arguments": [
+            {
+                "name": a.name,
+                "kind": a.kind,
+                "dtype": a.dtype,
+                "shape": list(a.shape),
+                "direction": a.direction,
+                "value": a.value,
+            }
+            for a in loaded.arguments
+        ],
+        "tolerance": loaded.tolerance.to_json(),
+        "cases": [{"name": c.name, "role": str(c.role), "params": dict(c.params)} for c in loaded.cases],
+        "performance_cases": [{"name": c.name, "params": dict(c.params)} for c in cases],
+        "variants": [
+            {"name": v.name, "file": str(v.file), "language": v.language, "source_hash": v.source_hash}
+            for v in loaded.variants.values()
+        ],
+        "spaces": [
+            {
+                "name": s.name,
+                "variant": s.variant,
+                "knobs": {k: list(v) for k, v in s.knobs.items()},
+                "restrictions": list(s.restrictions),
+                "baseline": dict(loaded.baseline(s.name).config),
+                "unrestricted": s.cardinality,
+                "valid": {c.name: len(s.configs(c.params)) for c in cases},
+            }
+            for s in loaded.spaces.values()
+        ],
+        "vendor": loaded.vendor_name,
+    }
+    if as_json:
+        json_document(document)
+        return
+    line(f"{loaded.name}: {loaded.description}")
+    line(f"folder   {loaded.folder}")
+    line(f"beside   {loaded.vendor_name or 'no vendor library'}")
+    line(f"correct  {', '.join(f'{k} {v}' for k, v in loaded.tolerance.to_json().items())}")
+    line()
+    table(
+        ["argument", "kind", "type", "shape or value", "direction"],
+        [
+            (
+                a.name,
+                a.kind,
+                a.dtype,
+                a.value if a.kind == "scalar" else "×".join(a.shape),
+                None if a.kind == "scalar" else a.direction,
+            )
+            for a in loaded.arguments
+        ],
+    )
+    for space in document["spaces"]:
+        line()
+        counts = ", ".join(f"{n:,} at {case}" for case, n in space["valid"].items())
+        line(
+            f"space {space['name']} (variant {space['variant']}): {counts};"
+            f" unrestricted {space['unrestricted']:,}"
+        )
+        width = max(len(k) for k in space["knobs"])
+        for knob, values in space["knobs"].items():
+            line(f"  {knob:<{width}}  {' '.join(str(v) for v in values)}")
+        for restriction in space["restrictions"]:
+            line(f"  only if {restriction}")
+        line("  baseline " + ", ".join(f"{k}={v}" for k, v in space["baseline"].items()))
+
+
+@workloads_app.command("new")
+def workloads_new(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to create; its name names the kernel.")
+    ],
+    language: Annotated[
+        str, typer.Option("--language", metavar="cuda|numba", help="What the kernel is written in.")
+    ] = "cuda",
+) -> None:
+    """Create a workload's folder, complete and working, to start from."""
+    from ..kernels.scaffold import new_workload
+
+    for file in new_workload(folder, language):
+        line(str(file))
+    message(f"edit the kernel, then: warpdeck check {folder}   and   warpdeck bench {folder} --watch")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.add_typer(workloads_app, name="workloads")
