@@ -27,7 +27,8 @@ from ..widgets.plot import Plot
 from .confirm import ConfirmScreen
 
 INTERVAL_S = 0.25
-TABLE_TICKS = 4  # the leaderboard, the dearest pane, is rebuilt at most every so many ticks
+# Ticks at least between two drawings of the panes that cost most terminal output.
+PACE = {"plots": 2, "table": 4}
 
 PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
 TOP_PANES = PANES[:3]
@@ -79,8 +80,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._interval = interval
         self._timer: Timer | None = None
         self._trouble = ""
-        self._table_due = False
-        self._ticks_since_table = TABLE_TICKS
+        self._due: set[str] = set()
+        self._age = dict(PACE)  # ticks since each was drawn: the first time at once
         self._header = ("", "")
         self._drawn: dict[str, object] = {}
         self.add_class("-replay" if isinstance(source, Playback) else "-live")
@@ -132,9 +133,13 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
                 self._take(state)
         if not self.is_attached:
             return
-        self._ticks_since_table += 1
-        if self._table_due and self._ticks_since_table >= TABLE_TICKS:
-            self._draw_table()
+        for name, draw in (("plots", self._draw_plots), ("table", self._draw_table)):
+            self._age[name] += 1
+            if name in self._due and self._age[name] >= PACE[name]:
+                self._due.discard(name)
+                self._age[name] = 0
+                with self.app.batch_update():
+                    draw()
         self._draw_header()
 
     def _take(self, state: RunState) -> None:
@@ -143,23 +148,24 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         with self.app.batch_update():
             if state.sample is not before.sample or state.info is not before.info:
                 self.query_one(GaugePanel).show(*view.gauge_rows(state, replay))
-            if state.steps is not before.steps:
-                self.query_one("#reward", Plot).show(view.reward_series(state))
-                self.query_one("#speedup", Plot).show(view.speedup_series(state))
             if state.messages is not before.messages:
                 self.query_one(LogPane).show(view.log_lines(state))
         if state.leaderboard is not before.leaderboard or state.result is not before.result:
-            self._table_due = True
+            self._due.add("table")
+        if state.steps is not before.steps:
+            self._due.add("plots")
         if state.lifecycle is not before.lifecycle:
             self.refresh_bindings()
-            self._table_due = True
+            self._due.add("table")
             if before.seq and state.lifecycle.final and not replay:
                 self.notify(view.progress_line(state, self.source.now(), 200), title="The run has ended")
 
+    def _draw_plots(self) -> None:
+        self.query_one("#reward", Plot).show(view.reward_series(self.state))
+        self.query_one("#speedup", Plot).show(view.speedup_series(self.state))
+
     def _draw_table(self) -> None:
-        self._table_due, self._ticks_since_table = False, 0
-        with self.app.batch_update():
-            self.query_one(Leaderboard).show(view.leaderboard(self.state), self.state.evaluations)
+        self.query_one(Leaderboard).show(view.leaderboard(self.state), self.state.evaluations)
 
     def _draw_header(self) -> None:
         width = self.size.width - 2
@@ -246,7 +252,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _play(self, act: Callable[[Playback], None]) -> None:
         if isinstance(self.source, Playback):
             act(self.source)
-            self._ticks_since_table = TABLE_TICKS  # a jump shows everything at once
+            self._age = dict(PACE)  # a jump shows everything at once
             self.run_worker(self.tick(), group="jump", exclusive=True)
 
     def focus_pane(self, name: str) -> None:
