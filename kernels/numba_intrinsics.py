@@ -1,4 +1,4 @@
-"""Device intrinsics that Numba lacks: vector accesses of 4 to 16 bytes, cache hints, fast base-2 exp.
+"""Device intrinsics that Numba lacks: vector accesses of 4 to 16 bytes, cache hints, warp sums.
 
 All offsets count float32 elements from the array's first one, whatever its rank (arrays are
 C-contiguous). There are no bounds checks and no negative indices. A vector access of `width` elements
@@ -7,15 +7,20 @@ and local arrays with `alignment=16`. Accesses to shared and local arrays stay i
 space (`ld.shared.v4`, or registers once loops are unrolled), since NVVM infers it.
 """
 
+# Device code: Numba's stubs describe the host's side of these calls.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalSubscript=false, reportIndexIssue=false, reportReturnType=false
+
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 WIDTHS = (1, 2, 4)
+ALL_LANES = 0xFFFFFFFF
 
 _F32 = ir.FloatType()
 _I32 = ir.IntType(32)
@@ -110,17 +115,6 @@ STORE_STREAMING = {width: _make_hinted_store(width, "cs") for width in WIDTHS}
 
 
 @intrinsic
-def exp2_approx(typing_context, x):
-    """2**x in one instruction (2 ulp; results below 2**-126 become 0)."""
-
-    def codegen(context, builder, signature, args):
-        asm = ir.InlineAsm(ir.FunctionType(_F32, [_F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f")
-        return builder.call(asm, [args[0]])
-
-    return types.float32(types.float32), codegen
-
-
-@intrinsic
 def load_flat(typing_context, array, offset):
     """Element `offset` of a C-contiguous float32 array of any rank."""
 
@@ -129,3 +123,36 @@ def load_flat(typing_context, array, offset):
         return builder.load(_pointer(context, builder, kinds[0], args[0], kinds[1], args[1]), align=4)
 
     return types.float32(array, offset), codegen
+
+
+@intrinsic
+def store_flat(typing_context, array, offset, value):
+    """Set element `offset` of a C-contiguous float32 array of any rank."""
+
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        builder.store(args[2], _pointer(context, builder, kinds[0], args[0], kinds[1], args[1]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, offset, types.float32), codegen
+
+
+@cuda.jit(device=True, forceinline=True)
+def warp_sum(value):
+    """The sum of a warp's 32 values, in every lane, by the same tree in each (all lanes take part)."""
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 16)
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 8)
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 4)
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 2)
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 1)
+    return value
+
+
+@cuda.jit(device=True, forceinline=True)
+def warp_max(value):
+    """The maximum of a warp's 32 values, in every lane (all lanes take part)."""
+    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 16))
+    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 8))
+    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 4))
+    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 2))
+    return max(value, cuda.shfl_xor_sync(ALL_LANES, value, 1))

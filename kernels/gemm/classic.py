@@ -5,6 +5,10 @@ thread does one multiply-add per two shared-memory loads, so shared memory limit
 multiply-add units do; `kernel.py` is the variant that keeps a register tile instead.
 """
 
+# Device code: Numba's stubs describe the host's side of these calls.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalSubscript=false, reportIndexIssue=false, reportReturnType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,6 +4,10 @@ At most 1,024 blocks, whatever the size, so each block size is a different numbe
 flight. Scalar loads leave too few bytes in flight to fill the memory system at small block sizes.
 """
 
+# Device code: Numba's stubs describe the host's side of these calls.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalSubscript=false, reportIndexIssue=false, reportReturnType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
