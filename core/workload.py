@@ -257,9 +257,9 @@ class Workload:
         """A candidate of a space. Raises UsageError for a value that isn't allowed; restrictions are
         the evaluation's business."""
         space = self.space(space_name)
-        space.encode(config)
         variant = self.variant(space.variant)
-        return Candidate(variant.name, {k: config[k] for k in space.knobs}, variant.source_hash)
+        # The space's own values, in its order: 1, 1.0 and True would give one configuration several ids.
+        return Candidate(variant.name, space.decode(space.encode(config)), variant.source_hash)
 
     def baseline(self, space_name: str) -> Candidate:
         """What speedups of this space are relative to. Follows `baseline_space`."""

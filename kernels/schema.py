@@ -378,6 +378,8 @@ def _spaces(
             raise t.error("baseline_space", "stands beside baseline; keep one of them")
         spaces[name] = SearchSpace(name, variant, knobs, rules, baseline, other)
         if baseline is not None:
+            if any(isinstance(v, dict | list) for v in baseline.values()):
+                raise t.error("baseline", "must give every knob one value")
             try:
                 spaces[name].encode(baseline)
             except UsageError as e:
