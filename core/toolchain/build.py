@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from .abi import item_bytes
 from .cache import CompileCache, pack, unpack
 from .compiled import Compiled, CompileError, CompileRequest
 from .cubin import Cubin, KernelInfo
@@ -50,6 +51,8 @@ def build(
         entry: parsed.info(symbol, log)
         for entry, symbol in _entries(request, parsed.kernels, symbols).items()
     }
+    if request.language == "cuda":
+        _check_parameters(request, kernels, log)
     return Compiled(
         language=request.language,
         cc=request.cc,
@@ -124,6 +127,22 @@ def _symbol(request: CompileRequest, entry: str, kernels: list[str]) -> str:
     have = f"; it has {', '.join(sorted(kernels))}" if kernels else ""
     hint = '; declare it extern "C" __global__' if request.language == "cuda" else ""
     raise CompileError(f"{request.file}: {what} {entry!r}{have}{hint}")
+
+
+def _check_parameters(request: CompileRequest, kernels: Mapping[str, KernelInfo], log: str) -> None:
+    """A kernel that takes other parameters than the workload declares would read garbage."""
+    expected = tuple(8 if rank >= 0 else item_bytes(dtype) for dtype, rank in request.parameters)
+    for entry, info in kernels.items():
+        if request.parameters and info.parameters != expected:
+            raise CompileError(
+                f"{request.file}: {entry}: its parameters take {_bytes(info.parameters)}, but the workload's "
+                f"arguments {_bytes(expected)}; make both the same, in the same order",
+                log,
+            )
+
+
+def _bytes(sizes: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, sizes)) or 'no'} bytes"
 
 
 def _cap_warnings(request: CompileRequest, kernels: Mapping[str, KernelInfo], log: str) -> Iterator[str]:

@@ -153,7 +153,10 @@ class Compiled:
             language=header["language"],
             cc=(header["cc"][0], header["cc"][1]),
             cubin=cubin,
-            kernels={entry: KernelInfo(**info) for entry, info in header["kernels"].items()},
+            kernels={
+                entry: KernelInfo(**{**info, "parameters": tuple(info["parameters"])})
+                for entry, info in header["kernels"].items()
+            },
             code_hash=header["code_hash"],
             log=zlib.decompress(log).decode(),
             warnings=tuple(header["warnings"]),

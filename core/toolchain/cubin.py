@@ -32,6 +32,7 @@ class KernelInfo:
     code_bytes: int
     max_threads: int | None = None  # from __launch_bounds__ or a required block size
     register_limit: int | None = None  # the cap the assembler obeyed; None where nothing was asked
+    parameters: tuple[int, ...] = ()  # bytes of each parameter, in order
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class Cubin:
             code_bytes=text.size,
             max_threads=_product(threads) if threads else None,
             register_limit=limit if 0 < limit < 255 else None,
+            parameters=_parameters(self._kernel[symbol]),
         )
 
     def code_hash(self, symbols: Sequence[str]) -> str:
@@ -213,6 +215,15 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _number(value: bytes | None) -> int:
     return int.from_bytes(value[:2], "little") if value else 0
+
+
+def _parameters(attributes: list[tuple[int, bytes]]) -> tuple[int, ...]:
+    records = [value for attribute, value in attributes if attribute == _ATTR_KPARAM]
+    if any(len(value) < 12 for value in records):
+        raise ValueError("damaged cubin: a parameter's record is cut short")
+    unpacked = [struct.unpack_from("<IHHI", value) for value in records]
+    sizes = {ordinal: word >> 18 for _, ordinal, _, word in unpacked}
+    return tuple(sizes[ordinal] for ordinal in sorted(sizes))
 
 
 def _product(value: bytes) -> int:

@@ -36,7 +36,7 @@ _TOOLS = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-cccl-cu12",
 )
-_FORMAT = 1  # raise it when the same inputs would give another result
+_FORMAT = 2  # raise it when the same inputs would give another result
 
 
 @functools.cache
@@ -81,34 +81,33 @@ def source_files(request: CompileRequest) -> dict[str, str]:
         CompileError: a file can't be read, or includes a file that isn't allowed.
     """
     if request.text is not None:
-        _check_includes(request.text, request.file)
+        list(_included(request.text, request.file))  # only to refuse what isn't allowed
         return {}
-    follow = _python_imports if request.language == "numba" else _cuda_includes
+    names, files = (
+        (_python_imports, _module_files) if request.language == "numba" else (_included, _header_files)
+    )
     found: dict[str, str] = {}
     main = Path(request.file)
     todo = [main]
     while todo:
         path = todo.pop()
-        if str(path) in found:
-            continue
-        found[str(path)], more = _scan(path, main.parent, follow)
-        todo += more
+        if str(path) not in found:
+            found[str(path)], more = _scan(path, names)
+            todo += [file for name in more for file in files(name, path, main.parent)]
     return found
 
 
-_scans: dict[tuple[Path, Path, int, int], tuple[str, tuple[Path, ...]]] = {}
+_scans: dict[tuple[Path, int, int], tuple[str, tuple[str, ...]]] = {}
 
 
-def _scan(
-    path: Path, root: Path, follow: Callable[[str, Path, Path], Iterator[Path]]
-) -> tuple[str, tuple[Path, ...]]:
-    """A file's digest and the files it leads to, remembered while size and time stay the same."""
+def _scan(path: Path, names: Callable[[str, str], Iterator[str]]) -> tuple[str, tuple[str, ...]]:
+    """A file's digest and what it brings in, remembered while its size and time stay the same."""
     try:
         state = path.stat()
-        known = (path, root, state.st_mtime_ns, state.st_size)
+        known = (path, state.st_mtime_ns, state.st_size)
         if known not in _scans:
             data = path.read_bytes()
-            more = tuple(follow(data.decode(errors="replace"), path, root))
+            more = tuple(names(data.decode(errors="replace"), str(path)))
             _scans[known] = hashlib.sha256(data).hexdigest(), more
         return _scans[known]
     except OSError as error:
@@ -130,24 +129,22 @@ def request_key(request: CompileRequest, files: Mapping[str, str], stage: str = 
 # -- Python -----------------------------------------------------------------------------------------
 
 
-def _python_imports(text: str, path: Path, root: Path) -> Iterator[Path]:
+def _python_imports(text: str, where: str) -> Iterator[str]:
+    """Names of what may be modules that a source imports."""
     try:
-        tree = ast.parse(text, str(path))
+        tree = ast.parse(text, where)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise CompileError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
+        raise CompileError(f"{where}:{line}: {getattr(error, 'msg', None) or error}") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for module in modules:
-            yield from _module_files(module, root)
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _module_files(module: str, folder: Path) -> list[Path]:
+def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
     """The file of a module that isn't an installed one; empty if there is none."""
     head, *tail = module.split(".")
     if head in sys.stdlib_module_names:
@@ -156,7 +153,7 @@ def _module_files(module: str, folder: Path) -> list[Path]:
         file = _PACKAGE.joinpath(*tail).with_suffix(".py") if tail else None
         return [file] if file is not None and file.is_file() else []
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
-    for entry in [str(folder), *sys.path]:
+    for entry in [str(root), *sys.path]:
         if entry in installed:
             continue
         base = Path(entry, head, *tail)
@@ -196,17 +193,10 @@ def _included(text: str, where: str) -> Iterator[str]:
         yield name
 
 
-def _check_includes(text: str, where: str) -> None:
-    for _ in _included(text, where):
-        pass
-
-
-def _cuda_includes(text: str, path: Path, root: Path) -> Iterator[Path]:
-    for name in _included(text, str(path)):
-        for folder in dict.fromkeys((path.parent, root)):
-            file = folder / name
-            if not file.is_file():
-                continue
-            if not file.resolve().is_relative_to(root.resolve()):
-                raise CompileError(f'{path}: #include "{name}" leads out of the kernel\'s own folder')
-            yield file
+def _header_files(name: str, path: Path, root: Path) -> list[Path]:
+    """The files of the kernel's own folder that an include may mean."""
+    files = [folder / name for folder in dict.fromkeys((path.parent, root)) if (folder / name).is_file()]
+    for file in files:
+        if not file.resolve().is_relative_to(root.resolve()):
+            raise CompileError(f'{path}: #include "{name}" leads out of the kernel\'s own folder')
+    return files
