@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from warpdeck.core.check import POOL, CheckPlan, compare, covering_configs, derived_cases
-from warpdeck.core.errors import UsageError, VerificationError
+from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
 from warpdeck.core.model import Case, Role, Status
 from warpdeck.core.space import SearchSpace
 from warpdeck.core.workload import Tolerance, Workload
@@ -114,7 +116,7 @@ def test_sixteen_million_elements_take_a_fraction_of_a_second():
     expected = np.random.default_rng(0).standard_normal(1 << 24)
     actual = expected.astype(np.float32)
     best = min(_seconds(lambda: compare(actual, expected, Tolerance())) for _ in range(3))
-    assert best < 0.5
+    assert best < 1.0  # 0.15 s on two idle cores
 
 
 def _seconds(function):
@@ -155,6 +157,28 @@ def test_data_folder_is_private_and_goes_away(tmp_path):
         with pytest.raises(ValueError, match="read-only"):
             x[0, 0] = 1
     assert not folder.exists()
+
+
+def test_data_of_killed_runs_is_swept(tmp_path):
+    workload = load_workload("softmax")
+    code = (
+        "import os, signal, sys; from warpdeck.core.check import CheckPlan;"
+        "from warpdeck.kernels import load_workload; from pathlib import Path;"
+        "w = load_workload('softmax'); c = w.size_case(64);"
+        "p = CheckPlan(w, [c], folder=Path(sys.argv[1])); p.inputs(c, 0);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (left,) = tmp_path.iterdir()
+    with CheckPlan(workload, [], folder=tmp_path), CheckPlan(workload, [], folder=tmp_path):
+        assert not left.exists()
+        assert len(list(tmp_path.iterdir())) == 2  # those of living runs stay
+
+
+def test_no_room_is_an_error_not_a_crash(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WarpdeckError, match="set TMPDIR"):
+        CheckPlan(load_workload("softmax"), [], folder=tmp_path / "file")
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64", "float16", "float64"])

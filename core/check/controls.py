@@ -77,6 +77,7 @@ def _rounded(value: float, dtype: np.dtype[Any]) -> Any:
 
 def _copied(source: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size = int(np.prod(shape, dtype=np.int64))
-    flat = source.reshape(-1)
+    flat = source.reshape(-1)[:size]
     with np.errstate(all="ignore"):
-        return np.resize(flat[:size], size).astype(dtype, copy=False).reshape(shape)
+        repeated = flat if flat.size == size else np.resize(flat, size)
+        return repeated.astype(dtype, copy=False).reshape(shape)

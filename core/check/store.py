@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..errors import WarpdeckError
 
+PREFIX = "warpdeck-check-"
 CHUNK = 1 << 18  # elements: a chunk's temporaries stay in a core's L2
 
 T = TypeVar("T")
@@ -44,10 +46,15 @@ class Store:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="warpdeck-check-", dir=folder))
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _sweep(parent)
+            self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+        except OSError as e:
+            raise WarpdeckError(f"{parent}: can't hold check data: {e.strerror}; set TMPDIR") from None
         self._numbers = itertools.count()
+        self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
         """A writable array of zeros, C-contiguous, in a new file. WarpdeckError if there is no room."""
@@ -80,5 +87,28 @@ class Store:
         return self.sealed(target)
 
     def close(self) -> None:
-        """Remove the folder. Arrays that are still mapped stay readable."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder, which also happens at exit. Arrays that are still mapped stay readable."""
+        self._remove()
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child that exits
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed runs of this user left behind: folders whose process is gone."""
+    for left in parent.glob(f"{PREFIX}*"):
+        pid = left.name[len(PREFIX) :].partition("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # someone else's process
+        return True
+    return True
