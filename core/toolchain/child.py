@@ -25,23 +25,23 @@ from .cache import CompileCache
 from .compiled import CompileError, CompileRequest, ToolchainError
 
 _PR_SET_PDEATHSIG = 1
-_FRAME = struct.Struct("<cQ")  # kind, size
+FRAME = struct.Struct("<cQ")  # kind, size
 STARTED, COMPILED, FAILED, NO_TOOLCHAIN = b"S", b"C", b"F", b"T"
 REQUEST = b"R"
 
 
 def write_frame(file: IO[bytes], kind: bytes, data: bytes = b"") -> None:
     """One message: its kind (a byte), its size, its content."""
-    file.write(_FRAME.pack(kind, len(data)) + data)
+    file.write(FRAME.pack(kind, len(data)) + data)
     file.flush()
 
 
 def read_frame(file: IO[bytes]) -> tuple[bytes, bytes] | None:
     """The next message; None at end of file."""
-    head = file.read(_FRAME.size)
-    if len(head) < _FRAME.size:
+    head = file.read(FRAME.size)
+    if len(head) < FRAME.size:
         return None
-    kind, size = _FRAME.unpack(head)
+    kind, size = FRAME.unpack(head)
     data = file.read(size)
     return (kind, data) if len(data) == size else None
 

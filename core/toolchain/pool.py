@@ -14,7 +14,7 @@ from ..errors import WarpdeckError
 from ..model import Candidate, Case, Launch
 from ..workload import Workload
 from .cache import CompileCache
-from .compiled import Compiled, CompileError, CompileRequest
+from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
 from .process import CompileProcess, ProcessEnded
 from .requests import candidate_request, cuda_request
 from .sources import request_key, source_files
@@ -167,7 +167,9 @@ class CompilePool:
             self._jobs.clear()
             self._lock.notify_all()
         for future in futures:
-            if not future.cancel() and not future.done():
+            if future.cancel():
+                future.set_running_or_notify_cancel()  # wakes who waits
+            elif not future.done():
                 future.set_exception(CancelledError())
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -202,22 +204,21 @@ class CompilePool:
             job.waiters = [w for w in job.waiters if w[0].set_running_or_notify_cancel()]
         outcome: Compiled | WarpdeckError | None
         try:
-            for _ in range(2):  # a process that ended while idle isn't this candidate's fault
+            outcome = None
+            for attempt in range(2):  # a process that ended while idle isn't this candidate's fault
                 if process is None or not process.alive:
                     process = CompileProcess(self.cache)
                 with self._lock:
                     if self._closed or not job.waiters:
-                        outcome = None
                         break
                     job.process = process
                 try:
                     outcome = process.compile(job.request, job.files, self.time_limit_s)
                     self.cache.put(job.key, outcome.to_bytes())
                     break
-                except ProcessEnded:
-                    process.close()
-            else:
-                outcome = CompileError(f"{job.request.file}: the compiler process ended twice at its start")
+                except ProcessEnded as end:
+                    if attempt:
+                        raise ToolchainError(f"the compiler process doesn't start ({end})") from None
         except WarpdeckError as error:
             outcome = error
         except OSError as error:

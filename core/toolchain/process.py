@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import time
 from collections.abc import Mapping
 
 from .cache import CompileCache
-from .child import COMPILED, NO_TOOLCHAIN, REQUEST, STARTED, write_frame
+from .child import COMPILED, FRAME, NO_TOOLCHAIN, REQUEST, STARTED, write_frame
 from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
 
 _BOOT = (
@@ -26,7 +25,7 @@ _START_LIMIT_S = 120.0  # interpreter and imports, on a busy machine
 
 
 class ProcessEnded(Exception):
-    """The compile process was gone before it took the request."""
+    """The compile process ended before it took the request. The message says how."""
 
 
 class CompileProcess:
@@ -71,46 +70,53 @@ class CompileProcess:
         job = json.dumps({"request": request.to_json(), "files": dict(files)}).encode()
         try:
             write_frame(self._requests, REQUEST, job)
-        except OSError:
-            raise ProcessEnded from None
-        kind, data = self._read(time.monotonic() + _START_LIMIT_S, "starting the compiler", _START_LIMIT_S)
+            kind, data = self._read(_START_LIMIT_S, "starting the compiler")
+        except (OSError, EOFError):
+            said = self._tail().strip().splitlines()
+            raise ProcessEnded(": ".join([self._end(), *said[-1:]])) from None
         if kind == STARTED:
             what = f"compiling {request.file}"
-            kind, data = self._read(time.monotonic() + time_limit_s, what, time_limit_s)
+            try:
+                kind, data = self._read(time_limit_s, what)
+            except EOFError:
+                log = self._tail()
+                raise CompileError(f"{what}: the compiler process died ({self._end()})", log) from None
         if kind == COMPILED:
             return Compiled.from_bytes(data)
         message, log = json.loads(data)
         raise ToolchainError(message) if kind == NO_TOOLCHAIN else CompileError(message, log)
 
-    def _read(self, deadline: float, what: str, limit: float) -> tuple[bytes, bytes]:
-        head = struct.Struct("<cQ")
-        kind, size = head.unpack(self._receive(head.size, deadline, what, limit))
-        return kind, self._receive(size, deadline, what, limit)
+    def _read(self, limit: float, what: str) -> tuple[bytes, bytes]:
+        """The next message. Raises EOFError if the process ends, CompileError after `limit` seconds."""
+        deadline = time.monotonic() + limit
+        try:
+            kind, size = FRAME.unpack(self._receive(FRAME.size, deadline))
+            return kind, self._receive(size, deadline)
+        except TimeoutError:
+            self.close()
+            raise CompileError(f"{what} took more than {limit:g} s and was stopped") from None
 
-    def _receive(self, size: int, deadline: float, what: str, limit: float) -> bytes:
+    def _receive(self, size: int, deadline: float) -> bytes:
         parts: list[bytes] = []
         while size > 0:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._answers], [], [], left)[0]:
-                self.close()
-                raise CompileError(f"{what} took more than {limit:g} s and was stopped")
+                raise TimeoutError
             part = os.read(self._answers.fileno(), min(size, 1 << 20))
             if not part:
-                raise self._died(what)
+                raise EOFError
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
 
-    def _died(self, what: str) -> CompileError:
+    def _end(self) -> str:
+        """Make sure that the process is gone; how it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        code = self._process.poll()
-        how = f"exit code {code}"
-        if code is not None and code < 0:
-            how = signal.Signals(-code).name
-        log = self._tail()
         self.close()
-        return CompileError(f"{what}: the compiler process died ({how})", log)
+        code = self._process.returncode
+        names = {known.value: known.name for known in signal.Signals}
+        return f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}")
 
     def _tail(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
