@@ -28,7 +28,7 @@ from ..model import (
     Status,
 )
 from ..recording import Entry, Recording, Series, config_key
-from ..stats import median_ci
+from ..stats import bootstrap_by_round
 from ..workload import Workload
 from .base import Paired, floor_ms
 
@@ -183,7 +183,9 @@ class RecordedBackend:
         picks = rng.integers(len(rounds), size=len(rounds))
         samples = np.concatenate([rounds[i] for i in picks])
         index = np.repeat(np.arange(len(picks)), [len(rounds[i]) for i in picks]).astype(np.int32)
-        return Measurement(case.name, cache, self._clock(case), samples, index, ci95_ms=median_ci(samples))
+        return Measurement(
+            case.name, cache, self._clock(case), samples, index, ci95_ms=bootstrap_by_round(samples, index)
+        )
 
     def evaluate_many(
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
@@ -247,7 +249,7 @@ class RecordedBackend:
         series = self._chosen[case.name].vendor.get(cache)
         if series is None:
             return None
-        ci95 = median_ci(series.ms)
+        ci95 = bootstrap_by_round(series.ms, series.rounds)
         return Measurement(case.name, cache, self._clock(case), series.ms, series.rounds, ci95_ms=ci95)
 
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
