@@ -204,7 +204,9 @@ class Binding:
         self._gpu = gpu
         self.arguments = [Parameter(**{**a, "shape": tuple(a.get("shape", ()))}) for a in spec["arguments"]]
         self._parameters: dict[tuple[str, int], Parameters] = {}
-        self._seeds: list[dict[str, dict[str, Any]]] = list(spec["seeds"])
+        self._seeds: dict[int, Mapping[str, Mapping[str, Any]]] = {}
+        for seed, inputs in spec["seeds"].items():
+            self.add_seed(int(seed), inputs)
         self._outputs: dict[str, dict[str, Any]] = dict(spec["outputs"])
         self._sizes = {a.name: a.nbytes for a in self.arguments if a.kind != "scalar"}
         self._masters: dict[int, Master] = {}
@@ -223,10 +225,14 @@ class Binding:
             )
         return self._parameters[language, index]
 
+    def add_seed(self, seed: int, inputs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Offer one more draw of the inputs: {argument: {path, offset}}."""
+        self._seeds[seed] = inputs
+
     @property
-    def seed_count(self) -> int:
-        """Inputs there are to choose from."""
-        return max(1, len(self._seeds))
+    def seeds(self) -> list[int]:
+        """Draws there are to choose from."""
+        return list(self._seeds)
 
     @property
     def set_bytes(self) -> int:
@@ -236,8 +242,9 @@ class Binding:
     def master(self, seed: int) -> Master:
         """The inputs of a seed, uploaded on first use."""
         if seed not in self._masters:
-            spec = self._seeds[seed] if self._seeds else {}
-            self._masters[seed] = Master(self._gpu, spec, self._sizes)
+            if seed not in self._seeds:
+                raise WorkerFault(Status.UNSUPPORTED, f"draw {seed} of the inputs isn't bound")
+            self._masters[seed] = Master(self._gpu, self._seeds[seed], self._sizes)
         return self._masters[seed]
 
     def ensure_sets(self, wanted: int) -> list[BufferSet]:
@@ -248,7 +255,7 @@ class Binding:
                 break
             made = BufferSet(self._gpu, self.arguments)
             self.sets.append(made)
-            self.fill(made, (len(self.sets) - 1) % self.seed_count)
+            self.fill(made, self.seeds[(len(self.sets) - 1) % len(self._seeds)])
         return self.sets[: max(1, wanted)]
 
     def fill(self, target: BufferSet, seed: int) -> None:

@@ -7,6 +7,7 @@ payloads are the methods called `job_…`; `client.WorkerHandle` is their caller
 from __future__ import annotations
 
 import base64
+import contextlib
 import socket
 import traceback
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from ..model import CacheMode, Protocol, Status
 from . import wire
 from .buffers import Binding
 from .clocks import CuptiClock
+from .cupti import CuptiError, KernelRecords
 from .faults import WorkerFault
 from .floors import floors
 from .gpu import Gpu, load_driver
@@ -27,11 +29,8 @@ _FAULT_EXIT = 3
 
 def preload() -> None:
     """Import, before the fork, what every worker needs. Touches neither CUDA nor CUPTI's library."""
-    try:
+    with contextlib.suppress(WorkerFault):  # the `init` job says so
         load_driver()
-        from cupti import cupti  # noqa: F401
-    except (ImportError, WorkerFault):
-        pass  # the `init` job says so
 
 
 def main(sock: socket.socket) -> int:
@@ -102,14 +101,11 @@ class Worker:
         cupti, problem = None, None
         if payload.get("clock", "auto") != "event":
             try:
-                cupti = CuptiClock()
-            except Exception as error:
-                # Absent, too old for the driver, or taken by a profiler: events still work.
-                problem = f"{type(error).__name__}: {error}"
+                cupti = CuptiClock(KernelRecords())
+            except CuptiError as error:  # absent, too old for the driver, or taken by a profiler
+                problem = str(error)
                 if payload.get("clock") == "cupti":
-                    raise WorkerFault(
-                        Status.UNSUPPORTED, f"CUPTI doesn't work: {problem}", fatal=True
-                    ) from error
+                    raise WorkerFault(Status.UNSUPPORTED, problem, fatal=True) from None
         self._cupti = cupti
         self._gpu = Gpu(int(payload["device"]))
         self._info = self._gpu.info()
@@ -135,9 +131,17 @@ class Worker:
         return {}
 
     def job_bind(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe a case's buffers. {key, arguments, seeds, outputs}; memory is taken when first used."""
+        """Describe a case's buffers. {key, arguments, seeds, outputs}; memory is taken when first used.
+
+        `seeds` {draw: {argument: {path, offset}}}, `outputs` {argument: {path, offset}}.
+        """
         self._release(payload["key"])
         self._bindings[payload["key"]] = Binding(self.gpu, payload)
+        return {}
+
+    def job_seed(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Offer one more draw of a case's inputs. {key, seed, inputs: {argument: {path, offset}}}"""
+        self._bindings[payload["key"]].add_seed(int(payload["seed"]), payload["inputs"])
         return {}
 
     def job_release(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +182,6 @@ class Worker:
         for operation in (*target.poison(), *subject.prepare(0), *subject.launches(0)):
             operation.queue()
         self.gpu.synchronize()
-        self.meter.lane.drop()
         return self._verdict(subject, 0, download=payload.get("download", True))
 
     def _verdict(self, subject: Subject, index: int, *, download: bool) -> dict[str, Any]:
@@ -186,8 +189,12 @@ class Worker:
         damage = subject.binding.intact(target)
         if download and damage is None:
             subject.binding.download(target)
-        self.meter.lane.drop()
         return {"damage": damage, "seed": target.seed}
+
+    def job_clock(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Read times from another clock from now on. {clock: cupti|event}"""
+        self.meter.lane.use_clock(payload["clock"])
+        return {}
 
     def job_time(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Measure. {code, key, launches, protocol} -> samples_ms, sm_clock_mhz, clock, damage, seed, …

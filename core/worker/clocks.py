@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,69 +10,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import gpu as gpu_module
+from .cupti import KernelRecords
 from .gpu import Gpu, Operation, check
-from .records import RecordMismatch, match, spans
+from .records import RecordMismatch, latest, match, spans
 
-_BUFFER_BYTES = 512 << 10  # holds some 2,400 kernel records; a batch has 256
-_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: buffers that aren't full are handed over too
+_PATIENCE = 20  # flushes, a millisecond apart, until a batch's records are all there
 
 
 class CuptiClock:
-    """Start and end of each kernel's activity record: the kernel's own time, without a launch gap.
-
-    Make it before CUDA is initialised. Raises ImportError or RuntimeError where CUPTI can't be used.
-    """
+    """Start and end of each kernel's activity record: the kernel's own time, without a launch gap."""
 
     name = "cupti"
 
-    def __init__(self) -> None:
-        from cupti import cupti
+    def __init__(self, records: KernelRecords) -> None:
+        self._records = records
 
-        self._cupti = cupti
-        self._rows: list[tuple[str, int, int]] = []
-        dtype: Any = cupti.activity_kernel10_dtype
-        self._size = int(dtype.itemsize)
-        self._dtype = np.dtype(
-            {
-                "names": ["start", "end", "name"],
-                "formats": ["<u8", "<u8", "<u8"],
-                "offsets": [dtype.fields[field][1] for field in ("start", "end", "name")],
-                "itemsize": self._size,
-            }
-        )
-        cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
-        cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
+    def use(self, wanted: bool) -> None:
+        """Record kernels from now on, or don't."""
+        (self._records.enable if wanted else self._records.disable)()
 
-    def _completed(self, activities: list[Any]) -> None:
-        kernels = [a for a in activities if isinstance(a, self._cupti.ActivityKernel10)]
-        if not kernels:
-            return
-        # Reading a field through its attribute takes 2.5 us; records lie side by side, so copy them.
-        first, size = kernels[0].ptr, self._size
-        if kernels[-1].ptr - first == (len(kernels) - 1) * size:
-            raw = ctypes.string_at(first, len(kernels) * size)
-        else:
-            raw = b"".join(ctypes.string_at(a.ptr, size) for a in kernels)
-        names: dict[int, str] = {}
-        for start, end, pointer in np.frombuffer(raw, dtype=self._dtype).tolist():
-            if pointer not in names:
-                names[pointer] = ctypes.string_at(pointer).decode() if pointer else ""
-            self._rows.append((names[pointer], start, end))
-
-    def drain(self, count: int | None = None) -> list[tuple[str, int, int]]:
-        """Take the records so far (name, start, end in ns); waits a little until there are `count`."""
-        self._cupti.activity_flush_all(_FORCED)
-        for _ in range(20):
-            if count is None or len(self._rows) >= count:
-                break
-            time.sleep(0.001)
-            self._cupti.activity_flush_all(_FORCED)
-        rows, self._rows = self._rows, []
-        return rows
+    def drain(self) -> list[tuple[str, int, int]]:
+        """Take the records so far, by start: name, start, end (ns)."""
+        return sorted(self._records.drain(), key=lambda row: row[1])
 
     def read(self, expected: Sequence[str], marks: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-        """Milliseconds of each marked group of launches. Raises RecordMismatch."""
-        rows = self.drain(len(expected))
+        """Milliseconds of each marked group of launches of the latest batch. Raises RecordMismatch.
+
+        A batch starts with its hold, so older records (warm-ups, checks) are told apart and dropped.
+        """
+        rows = self.drain()
+        for _ in range(_PATIENCE):
+            if len(latest(rows, expected[0])) >= len(expected):
+                break
+            time.sleep(0.001)
+            rows = sorted(rows + self.drain(), key=lambda row: row[1])
+        rows = latest(rows, expected[0])
         starts = np.array([row[1] for row in rows], dtype=np.uint64)
         ends = np.array([row[2] for row in rows], dtype=np.uint64)
         return spans(match([row[0] for row in rows], starts, ends, expected), marks)

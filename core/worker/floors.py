@@ -85,5 +85,4 @@ def _event_ms(
     finally:
         lane.release()
         lane.gpu.synchronize()
-        lane.drop()
     return float(pick(events.read(samples)))

@@ -67,8 +67,9 @@ class Lane:
     def __init__(self, gpu: Gpu, cupti: CuptiClock | None, l2_bytes: int) -> None:
         d = gpu_module.driver
         self.gpu = gpu
-        self.cupti = cupti
-        self.events = None if cupti else EventClock()
+        self._cupti = cupti
+        self._events = EventClock()
+        self._by_events = cupti is None
         flags = d.CU_MEMHOSTALLOC_DEVICEMAP
         self._host = check(d.cuMemHostAlloc(256, flags), "mapped memory")
         device = int(check(d.cuMemHostGetDevicePointer(self._host, 0), "mapped memory"))
@@ -89,9 +90,31 @@ class Lane:
         self._event_floor: float | None = None
 
     @property
+    def cupti(self) -> CuptiClock | None:
+        """The clock in use, if it is CUPTI's."""
+        return None if self._by_events else self._cupti
+
+    @property
+    def events(self) -> EventClock | None:
+        """The clock in use, if it is made of events."""
+        return self._events if self._by_events else None
+
+    @property
     def clock(self) -> str:
-        """ "cupti" or "event"."""
-        return "cupti" if self.cupti else "event"
+        """The name of the clock in use: cupti or event."""
+        return "event" if self._by_events else "cupti"
+
+    def use_clock(self, clock: str) -> None:
+        """Read times from "cupti" or "event" from now on. Nothing is recorded while events are in use.
+
+        Raises WorkerFault where CUPTI doesn't work.
+        """
+        if clock == self.clock:
+            return
+        if self._cupti is None:
+            raise WorkerFault(Status.UNSUPPORTED, "CUPTI doesn't work here: times come from events")
+        self._by_events = clock == "event"
+        self._cupti.use(not self._by_events)
 
     def helper(self, entry: str, blocks: int, threads: int, *values: Any) -> Operation:
         """A packed launch of one of our own kernels; `values` are ctypes values."""
@@ -116,16 +139,10 @@ class Lane:
         return self._sweep
 
     def untimed(self, operations: Sequence[Operation]) -> None:
-        """Run without a hold and wait; records are dropped."""
+        """Run without a hold and wait."""
         for operation in operations:
             operation.queue()
         self.gpu.synchronize()
-        self.drop()
-
-    def drop(self) -> None:
-        """Forget records of what nobody timed."""
-        if self.cupti:
-            self.cupti.drain()
 
     def run(
         self, build: Callable[[], Batch], *, with_clock: bool = True
@@ -142,7 +159,6 @@ class Lane:
             except RecordMismatch as error:
                 problem = str(error)
                 time.sleep(0.01)
-                self.drop()
         raise WorkerFault(Status.RUNTIME_ERROR, f"timing failed {_TRIES} times: {problem}")
 
     def _run(self, batch: Batch, with_clock: bool) -> tuple[NDArray[np.float64], float | None]:
@@ -183,7 +199,7 @@ class Lane:
     @property
     def event_floor_ms(self) -> float | None:
         """What an empty event pair around an empty kernel reads; None on CUPTI's clock."""
-        if self.events is None:
+        if not self._by_events:
             return None
         if self._event_floor is None:
             empty = self.helper("wd_empty", 1, 32)

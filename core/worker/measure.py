@@ -193,9 +193,10 @@ class Meter:
 
     def _change(self, batch: Batch, subject: Subject, sets: list[BufferSet], index: int) -> None:
         target, binding = sets[index], subject.binding
-        if binding.seed_count < 2:
+        others = [seed for seed in binding.seeds if seed != target.seed]
+        if not others:
             return
-        seed = self._random.choice([s for s in range(binding.seed_count) if s != target.seed])
+        seed = self._random.choice(others)
         batch.add(target.contents(binding.master(seed)))
         target.seed = seed
 

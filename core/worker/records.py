@@ -12,6 +12,14 @@ class RecordMismatch(Exception):
     """The records aren't those of the launches: some were lost, or somebody else launched something."""
 
 
+def latest(rows: Sequence[tuple[str, int, int]], first: str) -> Sequence[tuple[str, int, int]]:
+    """The rows, sorted by start, from the last one named `first` on; none if there is no such row."""
+    for index in range(len(rows) - 1, -1, -1):
+        if rows[index][0] == first:
+            return rows[index:]
+    return []
+
+
 def match(
     names: Sequence[str],
     starts: NDArray[np.uint64],
