@@ -55,7 +55,14 @@ class RunSource(Protocol):
         ...
 
     def command(self, name: str) -> None:
-        """Ask the run to `pause`, `resume` or `stop`. WarpdeckError if it can't be asked."""
+        """Ask the run to `pause` or `resume`. WarpdeckError if it can't be asked."""
+        ...
+
+    def stop(self, notify: Callable[[str], None]) -> str:
+        """Stop the run, by force if need be, and say what it took; may take half a minute.
+
+        `notify` is told before each harsher means. WarpdeckError if it can't be stopped.
+        """
         ...
 
     def close(self) -> None:
@@ -111,6 +118,12 @@ class LiveSource(Tail):
         super().__init__(folder)
         self.capabilities = Capabilities(live=True, attach=attach)
 
+    def stop(self, notify: Callable[[str], None]) -> str:
+        """Ask, then SIGTERM, then SIGKILL; "stopped", "terminated", "killed" or "not running"."""
+        from ..sessions.launch import stop_run  # brings the agents and the kernels' loader
+
+        return str(stop_run(self.folder, notify=notify))
+
 
 class ReplaySource(Replay):
     """A session played back. UsageError if it can't be opened.
@@ -143,6 +156,10 @@ class ReplaySource(Replay):
     def command(self, name: str) -> None:
         """A replay has no run to ask."""
         raise UsageError(f"session {self.session} is played back; there is no run to {name}")
+
+    def stop(self, notify: Callable[[str], None]) -> str:
+        """A replay has no run to stop."""
+        raise UsageError(f"session {self.session} is played back; there is no run to stop")
 
     def close(self) -> None:
         """Release the log."""

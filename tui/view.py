@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from ..sessions.events import Lifecycle
-from ..sessions.state import Entry, RunState
+from ..sessions.state import RunState
 from .braille import Series, Shape
 from .format import clip, duration, interval, ratio, time_text
 from .widgets.gauges import Gauge, gauges, stored_values
@@ -93,35 +90,27 @@ def progress_line(state: RunState, now: float, width: int) -> str:
 
 
 def leaderboard(state: RunState) -> list[Row]:
-    """The board's rows, best first. The result's best, re-measured, leads with its paired interval."""
-    board = list(state.leaderboard)
-    final = (state.result or {}).get("best") or {}
-    chosen = next((e for e in board if e.candidate == final.get("candidate")), None)
-    if chosen is not None:
-        board.remove(chosen)
-        board.insert(0, chosen)
-    return [_row(state, entry, final if entry is chosen else {}) for entry in board]
-
-
-def _row(state: RunState, entry: Entry, fresh: Mapping[str, Any]) -> Row:
-    """A row; `fresh`: what the result re-measured of it."""
-    base = state.baseline
-    ci = fresh.get("speedup_ci")
-    return Row(
-        key=entry.candidate,
-        config=entry.config,
-        status=entry.status,
-        score_ms=fresh.get("score_ms") or entry.score_ms,
-        speedup=fresh.get("speedup") or entry.speedup,
-        speedup_ci=(float(ci[0]), float(ci[1])) if ci else entry.speedup_ci,
-        vendor_ratio=entry.vendor_ratio,
-        floor_ratio=entry.floor_ratio,
-        registers=entry.registers,
-        occupancy=entry.occupancy,
-        tied=entry.candidate in state.tied and len(state.tied) > 1,
-        same_as=entry.same_as,
-        baseline=base is not None and base.candidate == entry.candidate,
-    )
+    """The board's rows, best first."""
+    tied, base = state.tied, state.baseline
+    return [
+        Row(
+            key=entry.candidate,
+            config=entry.config,
+            status=entry.status,
+            score_ms=entry.score_ms,
+            speedup=entry.speedup,
+            speedup_ci=entry.speedup_ci,
+            vendor_ratio=entry.vendor_ratio,
+            floor_ratio=entry.floor_ratio,
+            registers=entry.registers,
+            occupancy=entry.occupancy,
+            tied=entry.candidate in tied and len(tied) > 1,
+            paired=entry.paired,
+            same_as=entry.same_as,
+            baseline=base is not None and base.candidate == entry.candidate,
+        )
+        for entry in state.leaderboard
+    ]
 
 
 def reward_series(state: RunState) -> list[Series]:

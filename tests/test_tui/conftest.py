@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def run_events(
         add(
             "step",
             {
-                "step": step - 1,
+                "step": step,
                 "reward": -1.0 if speedup is None else speedup - 1,
                 "speedup": speedup,
                 "best_speedup": best,
@@ -165,6 +165,7 @@ class FakeSource:
         self.commands: list[str] = []
         self.trouble: str | None = None
         self.closed = False
+        self.stops = 0
         self._state = RunState()
 
     def poll(self) -> RunState | None:
@@ -183,6 +184,11 @@ class FakeSource:
         if self.trouble:
             raise WarpdeckError(self.trouble)
         self.commands.append(name)
+
+    def stop(self, notify: Callable[[str], None]) -> str:
+        self.stops += 1
+        notify("it did not stop within 10 s; sending SIGTERM")
+        return "terminated"
 
     def close(self) -> None:
         self.closed = True

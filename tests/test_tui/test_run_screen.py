@@ -161,21 +161,15 @@ async def test_the_result_leads_with_its_paired_interval(kit: Any) -> None:
     source = kit.source(events)
     async with kit.open(source) as console:
         second = console.screen.state.leaderboard[1]
-        result = {
-            "best": {
-                "candidate": second.candidate,
-                "score_ms": 0.01571,
-                "speedup": 1.31,
-                "speedup_ci": [1.301, 1.319],
-            },
-            "tied": [second.config],
-        }
+        finalist = {"candidate": second.candidate, "speedup": 1.31, "speedup_ci": [1.301, 1.319]}
+        result = {"best": {}, "finalists": [finalist], "tied": [second.config]}
         source.events.append(events[-1]._replace(seq=len(events) + 1, kind="result", data=result))
         source.arrived = len(source.events)
         for _ in range(5):
             await console.poll()
         first = next(line for line in console.lines if re.search(r"▸ 1 ", line))
-        assert "15.71 µs" in first and "1.31×" in first and "[1.30, 1.32]" in first
+        assert "1.31×" in first and "[1.30, 1.32]" in first and "ok, paired" in first
+        assert "best 1.31×" in console.lines[1]
 
 
 async def test_trouble_with_the_log_is_said_and_survived(kit: Any) -> None:
@@ -204,16 +198,18 @@ async def test_pause_and_resume(kit: Any) -> None:
         assert source.commands == ["pause", "resume"]
 
 
-async def test_stop_asks_first(kit: Any) -> None:
+async def test_stop_asks_first_and_says_what_it_took(kit: Any) -> None:
     source = kit.source(kit.events(10))
     async with kit.open(source) as console:
         await console.press("s")
         assert isinstance(console.app.screen, ConfirmScreen)
         assert "Stop the run?" in console.text
         await console.press("n")
-        assert source.commands == []
+        assert source.stops == 0
         await console.press("s", "y")
-        assert source.commands == ["stop"]
+        assert source.stops == 1
+        assert "it did not stop within 10 s; sending SIGTERM" in console.text
+        assert "the run has ended: terminated" in console.text
 
 
 async def test_quit_says_that_the_run_goes_on(kit: Any) -> None:

@@ -80,6 +80,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._interval = interval
         self._timer: Timer | None = None
         self._trouble = ""
+        self._stopping = False
         self._due: set[str] = set()
         self._age = dict(PACE)  # ticks since each was drawn: the first time at once
         self._header = ("", "")
@@ -192,7 +193,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if action in ("step", "speed"):
             return replay
         if action == "stop":
-            return not replay and not over
+            return not (replay or over or self._stopping)
         if action == "pause":
             return replay or not over
         if action == "digit":
@@ -214,7 +215,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.run_worker(self._ask_run("stop", "stopping after this step"))
+                self.run_worker(self._stop(), group="stop", exclusive=True)
 
         self.app.push_screen(
             ConfirmScreen(
@@ -225,6 +226,24 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             ),
             answered,
         )
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        self.refresh_bindings()
+        self.notify("stopping after this step")
+        try:
+            took = await asyncio.to_thread(self.source.stop, self._say)
+        except WarpdeckError as error:
+            self.notify(str(error), title="could not stop", severity="error", markup=False)
+        else:
+            self.notify(f"the run has ended: {took}")
+        finally:
+            self._stopping = False
+            self.refresh_bindings()
+
+    def _say(self, text: str) -> None:
+        """From the thread that stops the run."""
+        self.app.call_from_thread(self.notify, text, severity="warning")
 
     async def _ask_run(self, command: str, doing: str) -> None:
         try:

@@ -16,7 +16,8 @@ MOST_ROWS = 50  # nobody reads further down; `sessions export` has the rest
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration. `tied`: statistically as good as the best."""
+    """One configuration. `tied`: statistically as good as the best; `paired`: its speedup comes from
+    samples interleaved with the baseline's."""
 
     key: str
     config: Mapping[str, Any]
@@ -29,6 +30,7 @@ class Row:
     registers: int | None = None
     occupancy: float | None = None
     tied: bool = False
+    paired: bool = False
     same_as: str | None = None
     baseline: bool = False
 
@@ -40,6 +42,7 @@ class Row:
             for word, holds in (
                 ("baseline", self.baseline),
                 ("tied", self.tied),
+                ("paired", self.paired),
                 ("same code", self.same_as is not None),
             )
             if holds
@@ -55,7 +58,7 @@ COLUMNS = (
     Column("score", 9, right=True),
     Column("speedup", 7, right=True),
     Column("95% interval", 12),
-    Column("status", 15),
+    Column("status", 16),
     Column("vendor", 6, right=True),
     Column("floor", 5, right=True),
     Column("regs", 4, right=True),
@@ -78,9 +81,11 @@ class Leaderboard(Table):
 The best configurations, by the geometric mean of their median times over all sizes. **speedup** is
 against the baseline, with its 95% interval where one is known. **=1** and the word *tied* mark
 configurations that can't be told apart from the best; *same code* marks one that compiled to the
-same binary as another and was measured once. **vendor**: vendor's time / this time (above 1: faster than
-the vendor's library). **floor**: the physical floor / this time (1 is the limit). **regs** registers a
-thread, **occ.** theoretical occupancy. A long configuration is shown whole in the frame's lower edge.
+same binary as another and was measured once; *paired* marks a finalist, measured again at the end in
+turns with the baseline, which makes its interval narrower. **vendor**: vendor's time / this time (above
+1: faster than the vendor's library). **floor**: the physical floor / this time (1 is the limit). **regs**
+registers a thread, **occ.** theoretical occupancy. A long configuration is shown whole in the frame's
+lower edge.
 """
 
     def __init__(self, *, id: str | None = None) -> None:
