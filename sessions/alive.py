@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..core.errors import UsageError, WarpdeckError
 from .events import Lifecycle
-from .paths import STAMP
 from .state import RunState
 
 try:
@@ -24,6 +23,7 @@ except ImportError:  # no POSIX locks on this system
     fcntl = None
 
 LOCK = "run.lock"
+STARTING = "starting"
 HEARTBEAT_S = 1.0
 SILENT_S = 15.0  # a process that wrote no heartbeat for this long doesn't answer
 START_S = 20.0  # a new run's process may take this long to take the lock
@@ -64,6 +64,7 @@ class RunLock:
         with suppress(OSError):  # a full disk must not keep a run from saying so in its log
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "since": time.time()}).encode(), 0)
+            (folder / STARTING).unlink(missing_ok=True)
         lock = cls(folder, descriptor)
         _held[str(path.resolve())] = lock
         return lock
@@ -123,22 +124,31 @@ def silence_s(folder: Path) -> float | None:
 
 
 def as_seen(state: RunState, *, running: bool, starting: bool = False) -> RunState:
-    """The state with the truth about its process: a log that just stops belongs to an interrupted run.
+    """The state with the truth about its process: a log that just stops belongs to an interrupted run, one
+    that has ended may be about to go on.
 
     Ask whether the process runs *before* reading the state, else the last events may be missed.
     """
-    if running or starting or state.lifecycle.final:
+    if running:
+        return state
+    if starting:
+        return replace(state, lifecycle=Lifecycle.CREATED, reason="starting")
+    if state.lifecycle.final:
         return state
     reason = "its process died" if state.seq else "its process never started"
     return replace(state, lifecycle=Lifecycle.INTERRUPTED, reason=reason)
 
 
+def announce(folder: Path) -> None:
+    """Say that a process is about to run the session; it withdraws that when it has the lock."""
+    with suppress(OSError):
+        (folder / STARTING).touch()
+
+
 def is_starting(folder: Path) -> bool:
-    """Whether the session is so new that its process may still be on the way."""
-    if (folder / LOCK).exists():
-        return False
+    """Whether a process was started for the session and may still be on the way to its lock."""
     try:
-        return time.time() - (folder / STAMP).stat().st_mtime < START_S
+        return time.time() - (folder / STARTING).stat().st_mtime < START_S
     except OSError:
         return False
 

@@ -30,7 +30,7 @@ class Kind(StrEnum):
     """An Evaluation and its `step`, from 1."""
 
     STEP = "step"
-    """One agent step: `step` (from 0), `reward`, `speedup`, `best_speedup`, `config`, `status`, `episode`."""
+    """One agent step: `step` (from 1), `reward`, `speedup`, `best_speedup`, `config`, `status`, `episode`."""
 
     STEPS = "steps"
     """Many steps at once, as columns of equal length: `step [...]`, `reward [...]`, `speedup [...]`,
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     `tune --json`."""
 
     STATE = "state"
-    """`state` (a Lifecycle value) and `reason`."""
+    """`state` (a Lifecycle value), `reason`, and in a final one the process' `exit_code`."""
 
 
 class Lifecycle(StrEnum):

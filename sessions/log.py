@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..agents.base import Stop
@@ -26,7 +27,7 @@ class LogWriter:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._queue: queue.SimpleQueue[tuple[str, str, float] | threading.Event | None] = queue.SimpleQueue()
-        self._error: WarpdeckError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="session log", daemon=True)
         self._thread.start()
 
@@ -72,7 +73,7 @@ class LogWriter:
             try:
                 if rows and self._error is None:
                     self._store.append_encoded(rows)
-            except WarpdeckError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it, not hang
                 self._error = error
             finally:
                 for event in waiting:
@@ -93,6 +94,7 @@ class RunControl:
         self._paused = False
         self._reason: str | None = None
         self._ended = threading.Event()
+        self._read_commands()  # what was sent before the process was up holds from the first step on
         self._thread = threading.Thread(target=self._watch, name="session control", daemon=True)
         self._thread.start()
 
@@ -138,11 +140,12 @@ class RunControl:
             if beats >= HEARTBEAT_S:
                 self._lock.beat()
                 beats = 0.0
-            try:
-                for command in self._store.commands(pending=True):
-                    self._store.acknowledge([command.id], self._obey(command.command, command.origin))
-            except WarpdeckError:
-                continue  # a full disk or a locked file: the run's own writes will say so
+            self._read_commands()
+
+    def _read_commands(self) -> None:
+        with suppress(WarpdeckError):  # a full disk or a locked file: the run's own writes will say so
+            for command in self._store.commands(pending=True):
+                self._store.acknowledge([command.id], self._obey(command.command, command.origin))
 
     def _obey(self, command: str, origin: str) -> str:
         if command == "stop":

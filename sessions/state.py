@@ -145,10 +145,11 @@ class RunState:
     active_s: float = 0.0  # seconds the run was running (neither paused nor dead)
     lifecycle: Lifecycle = Lifecycle.CREATED
     reason: str = ""
+    exit_code: int | None = None  # what the run process left with, once it has ended
     info: RunInfo | None = None
     baseline: Entry | None = None
     steps: Series = field(default_factory=Series)
-    step: int = 0  # steps done; the highest number seen, plus one
+    step: int = 0  # steps done: the highest number seen
     best_speedup: float | None = None
     last_step: Mapping[str, Any] | None = None
     evaluations: int = 0
@@ -291,7 +292,7 @@ def _step(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     best = data.get("best_speedup")
     changes["steps"] = state.steps.append(number, data.get("reward"), data.get("speedup"), best)
     changes["last_step"] = data
-    changes["step"] = max(state.step, number + 1)
+    changes["step"] = max(state.step, number)
     if best is not None and (state.best_speedup is None or best > state.best_speedup):
         changes["best_speedup"] = float(best)
 
@@ -303,7 +304,7 @@ def _steps(state: RunState, event: Event, changes: dict[str, Any]) -> None:
         return
     bests = data["best_speedup"]
     changes["steps"] = state.steps.extend([numbers, data["reward"], data["speedup"], bests])
-    changes["step"] = max(state.step, int(max(numbers)) + 1)
+    changes["step"] = max(state.step, int(max(numbers)))
     known = [best for best in bests if best is not None]
     if state.best_speedup is not None:
         known.append(state.best_speedup)
@@ -337,6 +338,7 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["lifecycle"] = Lifecycle(event.data["state"])
     changes["reason"] = str(event.data.get("reason") or "")
+    changes["exit_code"] = event.data.get("exit_code")
 
 
 _HANDLERS = {

@@ -25,6 +25,7 @@ class Tail:
     def __init__(self, folder: str | Path) -> None:
         self._store = SessionStore.open(folder)
         self._running = True
+        self._starting = False
         self._probed = -PROBE_S
         self._log = self._store.state()
         self._shown: RunState | None = None
@@ -41,7 +42,7 @@ class Tail:
 
     @property
     def running(self) -> bool:
-        """Whether the run process lived at the last poll."""
+        """Whether the run process lived, or was on its way, at the last poll."""
         return self._running
 
     @property
@@ -56,7 +57,8 @@ class Tail:
         """
         probing = time.monotonic() - self._probed >= PROBE_S
         if probing:
-            self._running = alive.is_running(self.folder)
+            self._starting = alive.is_starting(self.folder)
+            self._running = self._starting or alive.is_running(self.folder)
             self._probed = time.monotonic()
         state, count = self._log, 0
         for event in self._store.events(state.seq):
@@ -67,7 +69,7 @@ class Tail:
         self._log = state
         seen = state
         if probing and count < CHUNK:  # all that was there when the process was looked for
-            seen = alive.as_seen(state, running=self._running, starting=alive.is_starting(self.folder))
+            seen = alive.as_seen(state, running=self._running and not self._starting, starting=self._starting)
         elif self._shown is not None and not count:
             seen = self._shown
         if self._shown is not None and (seen.seq, seen.lifecycle) == (self._shown.seq, self._shown.lifecycle):

@@ -63,9 +63,9 @@ def test_a_run_from_start_to_result():
         ("start", START),
         ("baseline", evaluation(1.0, {"block_size": 256})),
         ("evaluation", {**evaluation(0.8, {"block_size": 64}), "step": 1}),
-        ("step", {"step": 0, "reward": 0.25, "speedup": 1.25, "best_speedup": 1.25}),
+        ("step", {"step": 1, "reward": 0.25, "speedup": 1.25, "best_speedup": 1.25}),
         ("evaluation", {**evaluation(None, {"block_size": 32}, Status.COMPILE_ERROR), "step": 2}),
-        ("step", {"step": 1, "reward": -1.0, "speedup": None, "best_speedup": 1.25}),
+        ("step", {"step": 2, "reward": -1.0, "speedup": None, "best_speedup": 1.25}),
     )
     assert state.lifecycle is Lifecycle.RUNNING
     assert state.device_label == "recorded on NVIDIA H200, 2026-11-29"
@@ -163,7 +163,7 @@ def test_columnar_steps_equal_single_ones():
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     batch = fold(("steps", columns), ("steps", {key: [] for key in columns}))
     assert batch.steps == single.steps
-    assert (batch.step, batch.best_speedup) == (single.step, single.best_speedup) == (50, 49.0)
+    assert (batch.step, batch.best_speedup) == (single.step, single.best_speedup) == (49, 49.0)
 
 
 def test_unknown_kinds_and_keys_are_ignored():
@@ -303,7 +303,7 @@ def test_damaged_snapshots_cost_time_not_the_session(tmp_path):
 
 def test_the_state_at_a_step_is_the_first_that_reaches_it(tmp_path):
     with SessionStore.create(tmp_path, "s", {}) as session:
-        for i in range(1300):
+        for i in range(1, 1301):
             session.append("step", {"step": i, "reward": i})
             session.append("message", {"text": str(i)})
         for step in (1, 2, 499, 500, 501, 1300):

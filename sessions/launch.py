@@ -1,0 +1,249 @@
+"""Start, resume and stop the process of a run, from any console."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from ..agents import registry
+from ..core.bench import performance_cases
+from ..core.errors import ExitCode, UsageError, WarpdeckError
+from ..kernels import load_workload
+from . import alive, facts, paths
+from .events import Kind, Lifecycle
+from .spec import RunSpec
+from .store import SessionStore
+from .tail import send
+
+LOG = "run.log"  # what the run process printed; nothing, if all is well
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A run process that was started here. It outlives this one."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self.folder.name
+
+    def wait(self, timeout_s: float | None = None) -> ExitCode:
+        """The process' exit code, once it has ended; RUN_FAILED if it was killed. Raises TimeoutError."""
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"session {self.session} still runs") from None
+        return ExitCode(code) if code in list(ExitCode) else ExitCode.RUN_FAILED
+
+    def last_words(self) -> str | None:
+        """The last line the process printed; why it failed, where its session couldn't say so."""
+        try:
+            lines = (self.folder / LOG).read_text(errors="replace").split("\n")
+        except OSError:
+            return None
+        said = [line.strip().removeprefix("warpdeck: ") for line in lines if line.strip()]
+        return said[-1] if said else None
+
+
+def check(spec: RunSpec) -> None:
+    """Refuse what can be refused without opening a device: names, sizes, an empty space, agent options.
+
+    Raises UsageError.
+    """
+    workload = load_workload(spec.workload)
+    registry.agent_spec(spec.agent)
+    if spec.agent == "ppo":
+        registry.require_rl()
+    space = workload.space(spec.space)
+    for case in performance_cases(workload, spec.sizes):
+        if not space.configs(case.params):
+            raise UsageError(
+                f"workload '{workload.name}', space '{space.name}': no configuration satisfies the "
+                f"restrictions for size {case.name}"
+            )
+
+
+def create(spec: RunSpec, *, name: str | None = None, sessions: Path | None = None) -> SessionStore:
+    """A new session that waits to be run. Raises as `check`, and as `SessionStore.create`."""
+    check(spec)
+    spec = spec.absolute()
+    header = {
+        "spec": spec.to_json(),
+        "workload": Path(spec.workload).name,
+        "agent": spec.agent,
+        "seed": spec.seed,
+        "command": facts.command_line(),
+    }
+    session_id = name or paths.new_id(spec.workload, spec.agent)
+    return SessionStore.create(sessions or paths.home().sessions, session_id, header)
+
+
+def launch_run(spec: RunSpec, *, name: str | None = None, sessions: Path | None = None) -> Launched:
+    """Create a session and start its process.
+
+    Args:
+        spec: What to run.
+        name: The session's id; made from workload, agent and time if None.
+        sessions: Folder of sessions; the home's if None.
+
+    Raises:
+        UsageError: an unknown name, an impossible value, or a session of that name exists.
+        WarpdeckError: the disk can't be written, or no process can be started.
+    """
+    store = create(spec, name=name, sessions=sessions)
+    store.close()
+    return _spawn(store.folder)
+
+
+def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | None = None) -> Launched:
+    """Go on with a run that ended before its budget did, or with a larger budget.
+
+    What it evaluated is told to the agent, not measured again.
+
+    Args:
+        folder: The session's folder.
+        steps: New total of evaluations; None keeps it.
+        time_limit_s: New total of running seconds; None keeps it.
+
+    Raises:
+        UsageError: it runs, it has nothing left to do, or it isn't a tuning run.
+    """
+    running = alive.runner_pid(folder)
+    if running is not None:
+        raise UsageError(
+            f"session {folder.name} still runs (process {running}); `warpdeck attach {folder.name}` shows it"
+        )
+    with SessionStore.open(folder, writable=True) as store:
+        stored = store.header().get("spec")
+        if not stored:
+            raise UsageError(f"session {folder.name} isn't a tuning run; it can't be resumed")
+        spec = RunSpec.from_json(stored)
+        spec = replace(
+            spec,
+            steps=spec.steps if steps is None else steps,
+            time_limit_s=spec.time_limit_s if time_limit_s is None else time_limit_s,
+        )
+        check(spec)
+        state = store.state()
+        if state.lifecycle is Lifecycle.FINISHED and state.evaluations >= spec.steps:
+            raise UsageError(
+                f"session {folder.name} has finished its {spec.steps} steps; "
+                f"give a larger --steps to go on, or start a new run"
+            )
+        store.set_header({"spec": spec.to_json()})
+        for command in store.commands(pending=True):  # meant for the process that died
+            store.acknowledge([command.id], "not received")
+    return _spawn(folder)
+
+
+def _spawn(folder: Path) -> Launched:
+    if not sys.executable:
+        raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
+    alive.announce(folder)
+    try:
+        with (folder / LOG).open("ab") as log:
+            # -P: nothing in the working directory may shadow a module of the run.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "warpdeck.sessions.runner", str(folder.absolute())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise WarpdeckError(
+            f"session {folder.name}: its process can't be started: {error.strerror}"
+        ) from None
+    return Launched(folder, process)
+
+
+class Stopped(StrEnum):
+    """How a run came to its end."""
+
+    NOT_RUNNING = "not running"
+    STOPPED = "stopped"  # between two steps, by itself
+    TERMINATED = "terminated"  # SIGTERM
+    KILLED = "killed"  # SIGKILL
+
+
+def stop_run(
+    folder: Path,
+    *,
+    grace_s: float = 10.0,
+    terminate_s: float = 5.0,
+    kill_s: float = 5.0,
+    origin: str = "console",
+    notify: Callable[[str], None] = lambda text: None,
+) -> Stopped:
+    """Stop a run: ask it, then SIGTERM, then SIGKILL to its whole session group; says which it took.
+
+    Args:
+        folder: The session's folder.
+        grace_s: Seconds the run has to end its step and write its artifacts.
+        terminate_s: Seconds after SIGTERM.
+        kill_s: Seconds after SIGKILL.
+        origin: Who asks, for the session's record.
+        notify: Told in a few words before each harsher means.
+
+    Raises:
+        WarpdeckError: it lives on even after SIGKILL, or belongs to another user.
+    """
+    if not alive.is_running(folder):
+        return Stopped.NOT_RUNNING
+    with suppress(WarpdeckError):  # a session whose disk is full can still be signalled
+        send(folder, "stop", origin)
+    if _ended(folder, grace_s):
+        return Stopped.STOPPED
+    pid = alive.runner_pid(folder)
+    if pid is not None:
+        notify(f"it did not stop within {grace_s:g} s; sending SIGTERM")
+        _signal(folder, pid, signal.SIGTERM)
+    if _ended(folder, terminate_s):
+        return Stopped.TERMINATED
+    if pid is not None:
+        notify(f"it did not end within {terminate_s:g} s; sending SIGKILL")
+        _signal(folder, pid, signal.SIGKILL)
+    if not _ended(folder, kill_s):
+        raise WarpdeckError(f"session {folder.name}: process {pid} lives on after SIGKILL; its GPU may hang")
+    with SessionStore.open(folder, writable=True) as store:
+        reason = "killed: it did not answer"
+        store.append(
+            Kind.STATE,
+            {"state": Lifecycle.CANCELLED, "reason": reason, "exit_code": int(ExitCode.INTERRUPTED)},
+        )
+    return Stopped.KILLED
+
+
+def _ended(folder: Path, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive.is_running(folder):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _signal(folder: Path, pid: int, number: signal.Signals) -> None:
+    try:
+        if number is signal.SIGKILL and os.getpgid(pid) != os.getpgid(0):
+            os.killpg(os.getpgid(pid), number)  # its GPU worker and compilers too
+        else:
+            os.kill(pid, number)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise WarpdeckError(
+            f"session {folder.name}: process {pid} belongs to another user; only that user can stop it"
+        ) from None

@@ -1,0 +1,195 @@
+"""A session as documents: the run's result (`tune --json`, summary.json) and its history (history.json)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import WarpdeckError
+from ..core.model import Evaluation
+from . import paths
+from .best import standalone
+from .events import Kind
+from .state import Entry, RunState
+from .store import SessionStore
+
+SCHEMA_VERSION = 1
+
+
+def tune_document(store: SessionStore, state: RunState | None = None) -> dict[str, Any]:
+    """What `tune --json` prints and summary.json holds.
+
+    Before the result (or without one: a run that was stopped) `best`, `cases` and `tied` come from the
+    screening, and `provisional` is true: their intervals are unpaired.
+    """
+    state = state or store.state()
+    info = state.info
+    result = state.result or {}
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "session": store.id,
+        "state": str(state.lifecycle),
+        "reason": state.reason,
+        "workload": info.workload if info else store.header().get("workload"),
+        "agent": info.agent if info else store.header().get("agent"),
+        "seed": info.seed if info else store.header().get("seed"),
+        "space": info.space if info else None,
+        "device": _device(state),
+        "protocol": dict(info.protocol) if info else None,
+        "clock": result.get("clock"),
+        "cache": info.protocol.get("cache") if info else None,
+        "steps": state.evaluations,
+        "baseline": {"config": dict(state.baseline.config), "score_ms": state.baseline.score_ms}
+        if state.baseline
+        else None,
+        "counts": dict(state.counts),
+        "provisional": not result,
+    }
+    if result:
+        kept = ("baseline", "best", "cases", "tied", "finalists", "vendor_ratio", "floor_ratio", "clock")
+        document.update({key: result.get(key) for key in kept})
+    else:
+        document.update(_screened(store, state))
+    return document
+
+
+def _device(state: RunState) -> dict[str, Any] | None:
+    device = state.info.device if state.info else None
+    if device is None:
+        return None
+    return {
+        "name": device.name,
+        "spec": device.spec,
+        "label": device.label,
+        "recorded": device.recorded,
+        "emulated": device.emulated,
+        "date": device.date,
+        "uuid": device.uuid,
+        "driver": device.driver,
+    }
+
+
+def _screened(store: SessionStore, state: RunState) -> dict[str, Any]:
+    best = state.best
+    missing: dict[str, Any] = {
+        "best": None,
+        "cases": [],
+        "tied": [],
+        "vendor_ratio": None,
+        "floor_ratio": None,
+    }
+    if best is None:
+        return missing
+    evaluation = last_evaluation(store, best.candidate)
+    tied = [dict(e.config) for e in state.leaderboard if e.candidate in state.tied]
+    return {
+        "best": {
+            "candidate": best.candidate,
+            "variant": best.variant,
+            "config": dict(best.config),
+            "launch": evaluation.to_json(samples=False)["launches"] if evaluation else {},
+            "score_ms": best.score_ms,
+            "speedup": best.speedup,
+            "speedup_ci": list(best.speedup_ci) if best.speedup_ci else [None, None],
+            "status": best.status,
+        },
+        "cases": _screened_cases(state, best, evaluation),
+        "tied": tied,
+        "vendor_ratio": best.vendor_ratio,
+        "floor_ratio": best.floor_ratio,
+        "clock": evaluation.measurements[0].clock if evaluation and evaluation.measurements else None,
+    }
+
+
+def _screened_cases(state: RunState, best: Entry, evaluation: Evaluation | None) -> list[dict[str, Any]]:
+    info, baseline = state.info, state.baseline
+    cases = []
+    for case in info.cases if info else ():
+        median = best.medians_ms.get(case.name)
+        if median is None:
+            continue
+        base = baseline.medians_ms.get(case.name) if baseline else None
+        vendor = info.vendor[case.name]["median_ms"] if info and case.name in info.vendor else None
+        floor = info.floors.get(case.name) if info else None
+        cases.append(
+            {
+                "name": case.name,
+                "params": dict(case.params),
+                "median_ms": median,
+                "baseline_ms": base,
+                "speedup": base / median if base else None,
+                "speedup_ci": [None, None],
+                "vendor_ms": vendor,
+                "vendor_ratio": vendor / median if vendor else None,
+                "floor_ms": floor,
+                "floor_ratio": floor / median if floor else None,
+            }
+        )
+    return cases
+
+
+def last_evaluation(store: SessionStore, candidate: str) -> Evaluation | None:
+    """The latest logged evaluation of a candidate."""
+    found = None
+    for event in store.events(kinds=[Kind.EVALUATION]):
+        if event.data.get("candidate") == candidate:
+            found = event.data
+    return Evaluation.from_json(found) if found else None
+
+
+def history_document(store: SessionStore) -> dict[str, Any]:
+    """What history.json holds: every evaluation in order, with each case's summary but not its samples."""
+    evaluations = []
+    for event in store.events(kinds=[Kind.EVALUATION]):
+        data = dict(event.data)
+        data["measurements"] = [
+            {key: value for key, value in measured.items() if key not in ("samples_ms", "rounds")}
+            for measured in data.get("measurements") or ()
+        ]
+        evaluations.append({"t": event.t, **data})
+    return {"schema_version": SCHEMA_VERSION, "session": store.id, "evaluations": evaluations}
+
+
+def write_artifacts(
+    store: SessionStore, state: RunState, message: Callable[[str, str], None]
+) -> Iterator[tuple[str, str]]:
+    """Write history.json, summary.json and the best kernel into the session; yield (name, relative path).
+
+    `message(level, text)` hears of a best kernel that can't stand alone. Raises WarpdeckError for a disk
+    that can't be written.
+    """
+    folder = store.folder / paths.ARTIFACTS
+    for name, document in (("history", history_document(store)), ("summary", tune_document(store, state))):
+        write_text(folder / f"{name}.json", json_text(document))
+        yield name, f"{paths.ARTIFACTS}/{name}.json"
+    if state.best is None:
+        return
+    try:
+        file, text = standalone(store, state)
+    except WarpdeckError as error:
+        message("warning", f"no standalone kernel: {error}")
+        return
+    write_text(folder / file, text)
+    yield "best", f"{paths.ARTIFACTS}/{file}"
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Indented JSON with a final newline."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all. Raises WarpdeckError if the disk is full or can't be written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise WarpdeckError(f"can't write {path}: {error.strerror}") from None

@@ -1,0 +1,326 @@
+"""The run process: `python -m warpdeck.sessions.runner DIR` does what the session in DIR asks for.
+
+It opens the device, runs the agent on the bench, and logs everything. SIGTERM and SIGINT stop it between two
+steps; a second signal (or one while the result is measured) stops it at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..agents import registry
+from ..agents.base import SearchReport, reward_of, search
+from ..core.bench import Bench, performance_cases
+from ..core.devices.base import Device
+from ..core.devices.recorded import RecordedBackend
+from ..core.errors import ExitCode, UsageError, WarpdeckError
+from ..core.model import Evaluation
+from ..kernels import load_workload
+from ..kernels.recordings import open_device
+from ..telemetry.nvml import Sampler
+from . import facts, paths
+from .alive import RunLock
+from .events import Kind, Lifecycle
+from .log import LogWriter, RunControl
+from .report import write_artifacts
+from .spec import RunSpec
+from .state import RunState
+from .store import SessionStore
+
+
+class Terminated(BaseException):
+    """Raised in the main thread by a signal that can't wait for the next step."""
+
+
+def run_session(folder: str | Path, *, signals: bool = False) -> ExitCode:
+    """Run (or go on with) a session in this process and return what to exit with.
+
+    Args:
+        folder: The session's folder; its header holds the RunSpec.
+        signals: Stop on SIGTERM and SIGINT; only in a main thread that has nothing else to do.
+
+    Raises:
+        UsageError: no readable session there, or another process runs it.
+    """
+    folder = Path(folder).absolute()
+    with ExitStack() as stack:
+        store = stack.enter_context(SessionStore.open(folder, writable=True))
+        lock = RunLock.acquire(folder)
+        stack.callback(lock.release)
+        before = store.state()
+        if before.seq and not before.lifecycle.final:
+            store.append(Kind.STATE, {"state": Lifecycle.INTERRUPTED, "reason": "its process died"})
+        log = LogWriter(store)
+        control = RunControl(store, log, lock)
+        run = _Run(store, log, control, before)
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, run.on_signal)
+        code = ExitCode.RUN_FAILED
+        try:
+            code = run.execute()
+        finally:
+            control.close()
+            try:
+                log.close()
+            except WarpdeckError as error:
+                print(f"warpdeck: {error}", file=sys.stderr)
+                code = ExitCode.RUN_FAILED
+        return code
+
+
+class _Run:
+    """One process' share of a session."""
+
+    def __init__(self, store: SessionStore, log: LogWriter, control: RunControl, before: RunState) -> None:
+        self._store = store
+        self._log = log
+        self._control = control
+        self._before = before
+        self._searching = False
+        self._signals = 0
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first signal asks for the end of the step; a second one doesn't ask."""
+        self._signals += 1
+        if self._signals > 1 or not self._searching or self._control.stop_reason is not None:
+            raise Terminated(signal.Signals(number).name)
+        self._control.stop_soon(f"stopped by {signal.Signals(number).name}")
+
+    def execute(self) -> ExitCode:
+        """Run to one of the ends; each is logged as the last state."""
+        state, code, reason = Lifecycle.FAILED, ExitCode.RUN_FAILED, ""
+        try:
+            state, code, reason = self._run()
+        except (Terminated, KeyboardInterrupt) as stop:
+            state, code = Lifecycle.CANCELLED, ExitCode.INTERRUPTED
+            reason = f"stopped at once by {stop or 'SIGINT'}"
+        except WarpdeckError as error:
+            code, reason = error.exit_code, str(error)
+        except Exception as error:  # noqa: BLE001 - the session must say how it ended, whatever happened
+            reason = f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            self._keep_traceback()
+        self._end(state, code, reason)
+        return code
+
+    def _end(self, state: Lifecycle, code: ExitCode, reason: str) -> None:
+        if state is Lifecycle.FAILED:
+            print(f"warpdeck: {reason}", file=sys.stderr)
+        with suppress(WarpdeckError):  # a log that can't be written was told on stderr by then
+            if state is Lifecycle.FAILED:
+                self._log.sink(Kind.MESSAGE, {"level": "error", "text": reason})
+            self._log.sink(Kind.STATE, {"state": state, "reason": reason, "exit_code": int(code)})
+            self._log.flush()
+
+    def _keep_traceback(self) -> None:
+        text = traceback.format_exc()
+        print(text, file=sys.stderr)
+        with suppress(OSError, WarpdeckError):
+            path = self._store.folder / paths.ARTIFACTS / "traceback.txt"
+            path.write_text(text)
+            self._log.sink(Kind.ARTIFACT, {"name": "traceback", "path": f"{paths.ARTIFACTS}/{path.name}"})
+
+    def _run(self) -> tuple[Lifecycle, ExitCode, str]:
+        resumed = self._before.seq > 0
+        self._log.sink(Kind.STATE, {"state": Lifecycle.RUNNING, "reason": "resumed" if resumed else ""})
+        spec = RunSpec.from_json(self._store.header().get("spec") or {})
+        with ExitStack() as stack:
+            device = open_device(spec.device, allow_shared=spec.allow_shared)
+            stack.callback(device.close)
+            sampler = Sampler(device.info.uuid or "", self._sample)
+            bench = self._bench(spec, device, sampler)
+            stack.callback(bench.close)
+            told = self._restore(bench)
+            self._start(spec, bench)
+            if not bench.device.recorded:
+                stack.enter_context(sampler)
+            report = self._search(spec, bench, told)
+            self._log.flush()
+            if report.reason != "stopped":
+                bench.finish(spec.finalists)
+        self._log.flush()
+        state = self._store.state()
+        for name, path in write_artifacts(self._store, state, self._message):
+            self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
+        return self._verdict(report, state)
+
+    def _verdict(self, report: SearchReport, state: RunState) -> tuple[Lifecycle, ExitCode, str]:
+        if report.reason == "stopped":
+            return Lifecycle.CANCELLED, ExitCode.INTERRUPTED, self._control.stop_reason or "stopped"
+        if state.best is None:
+            failures = ", ".join(f"{count} {status}" for status, count in state.counts.items())
+            return Lifecycle.FAILED, ExitCode.RUN_FAILED, f"no configuration worked ({failures})"
+        if report.reason == "time":
+            return Lifecycle.FINISHED, ExitCode.BUDGET, "the time limit ended it"
+        reason = "every configuration was tried" if report.reason == "exhausted" else ""
+        return Lifecycle.FINISHED, ExitCode.OK, reason
+
+    def _bench(self, spec: RunSpec, device: Device, sampler: Sampler) -> Bench:
+        workload = load_workload(spec.workload)
+        return Bench(
+            workload,
+            device,
+            space=spec.space,
+            cases=performance_cases(workload, spec.sizes),
+            protocol=spec.protocol,
+            seed=spec.seed,
+            sink=self._log.sink,
+            allow_shared=spec.allow_shared,
+            quiet=sampler.paused,
+        )
+
+    def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation]) -> SearchReport:
+        strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options)
+        limit = spec.time_limit_s
+        if limit is not None:
+            limit = max(limit - self._before.active_s, 0.0)
+        self._searching = True
+        try:
+            return search(
+                bench,
+                strategy,
+                steps=spec.steps,
+                control=self._control,
+                sink=self._log.sink,
+                told=[(evaluation.candidate.config, evaluation) for evaluation in told],
+                time_limit_s=limit,
+            )
+        finally:
+            self._searching = False
+
+    # -- going on ----------------------------------------------------------------------------------------
+
+    def _restore(self, bench: Bench) -> list[Evaluation]:
+        """Hand the bench what an earlier process measured, and log the step that it died before logging."""
+        info = self._before.info
+        if info is None:
+            return []
+        self._refuse_other_device(bench)
+        logged = {kind: self._logged(kind) for kind in (Kind.BASELINE, Kind.EVALUATION)}
+        told = logged[Kind.EVALUATION]
+        sources = {variant.source_hash for variant in bench.workload.variants.values()}
+        for evaluation in (*logged[Kind.BASELINE], *told):
+            if evaluation.candidate.source_hash not in sources:
+                raise UsageError(
+                    f"session {self._store.id}: the source of variant '{evaluation.candidate.variant}' has "
+                    "changed since; its results would not be comparable: start a new run"
+                )
+        bench.restore(logged[Kind.BASELINE], told)
+        speedups = [bench.speedup(evaluation) for evaluation in told] if logged[Kind.BASELINE] else []
+        for number in range(self._before.step, len(speedups)):  # usually none, at most one
+            known = [speedup for speedup in speedups[: number + 1] if speedup is not None]
+            self._log.sink(
+                Kind.STEP,
+                {
+                    "step": number + 1,
+                    "reward": reward_of(speedups[number]),
+                    "speedup": speedups[number],
+                    "best_speedup": max(known, default=None),
+                    "config": dict(told[number].candidate.config),
+                    "status": str(told[number].status),
+                },
+            )
+        return told
+
+    def _logged(self, kind: Kind) -> list[Evaluation]:
+        return [Evaluation.from_json(event.data) for event in self._store.events(kinds=[kind])]
+
+    def _refuse_other_device(self, bench: Bench) -> None:
+        was, now = self._before.info and self._before.info.device, bench.device
+        if was and (was.name, was.recorded, was.uuid, was.date) != (
+            now.name,
+            now.recorded,
+            now.uuid,
+            now.date,
+        ):
+            raise UsageError(
+                f"session {self._store.id} was measured on {was.label}, which is not {now.label}: "
+                "start a new run there"
+            )
+
+    # -- what the log begins with ------------------------------------------------------------------------
+
+    def _start(self, spec: RunSpec, bench: Bench) -> None:
+        """Log the `start` event; a resumed run repeats its first one with what was asked for now."""
+        budget = {"steps": spec.steps, "time_limit_s": spec.time_limit_s}
+        if self._before.info is not None:
+            self._log.sink(Kind.START, {**self._before.info.data, **budget})
+            return
+        device, workload, header = bench.device, bench.workload, self._store.header()
+        versions = facts.versions()
+        self._store.set_header(
+            {
+                "device": device.to_json(),
+                "gpu": {"name": device.name, "uuid": device.uuid},
+                "driver": device.driver,
+                "clocks": {"sm_max_mhz": device.sm_clock_max_mhz},
+                "toolchain": versions,
+                "git": facts.git_revision(workload.folder),
+            }
+        )
+        if device.recorded and spec.device == "auto":
+            self._message("info", f"no CUDA GPU here; {device.label}")
+        if isinstance(bench.backend, RecordedBackend):
+            if bench.backend.stale:
+                cases = ", ".join(bench.backend.stale)
+                self._message(
+                    "warning", f"recorded from another version of the kernel's source: case {cases}"
+                )
+            if bench.backend.nvml:
+                self._log.sink(Kind.SAMPLE, bench.backend.nvml)
+        vendor = {
+            case: {"name": workload.vendor_name, "median_ms": measured.median_ms}
+            for case, measured in bench.vendor().items()
+        }
+        self._log.sink(
+            Kind.START,
+            {
+                "workload": workload.name,
+                "agent": spec.agent,
+                "seed": spec.seed,
+                "space": spec.space,
+                "cases": [{"name": case.name, "params": dict(case.params)} for case in bench.cases],
+                "device": device.to_json(),
+                "protocol": bench.protocol.to_json(),
+                **budget,
+                "command": header.get("command"),
+                "versions": versions,
+                "baseline": dict(bench.baseline_candidate.config),
+                "knobs": {name: list(values) for name, values in bench.space.knobs.items()},
+                "total_configs": len(bench.configs()),
+                "vendor": vendor or None,
+                "floors": bench.floors(),
+                "launch_floor_ms": device.launch_floor_ms,
+            },
+        )
+
+    def _sample(self, snapshot: Any) -> None:
+        with suppress(WarpdeckError):  # the run's own events will say so
+            self._log.sink(Kind.SAMPLE, snapshot.to_json())
+
+    def _message(self, level: str, text: str) -> None:
+        self._log.sink(Kind.MESSAGE, {"level": level, "text": text})
+
+
+def main() -> int:
+    """Entry point of the process; the messages of stderr go to the session's run.log."""
+    if len(sys.argv) != 2:
+        print("usage: python -m warpdeck.sessions.runner SESSION_FOLDER", file=sys.stderr)
+        return ExitCode.USAGE
+    try:
+        return run_session(sys.argv[1], signals=True)
+    except WarpdeckError as error:
+        print(f"warpdeck: {error}", file=sys.stderr)
+        return error.exit_code
+    except Terminated:
+        return ExitCode.INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""A CUDA C++ variant as one .cu file: every chosen configuration in a namespace, and a host function that
+launches the one for a size."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from ..core.expr import FUNCTIONS, compile_expr
+from ..core.model import Config
+from ..core.workload import Variant, Workload
+from .choices import Choice
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>).*$', re.MULTILINE)
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.MULTILINE)
+_TYPES = {
+    "bool": "bool",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float16": "__half",
+    "float32": "float",
+    "float64": "double",
+}
+_HOST_FUNCTIONS = """\
+static long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
+static long long round_up(long long a, long long b) { return ceil_div(a, b) * b; }
+static long long ilog2(long long a) { long long n = 0; while (a >>= 1) ++n; return n; }
+static bool is_pow2(long long a) { return a > 0 && (a & (a - 1)) == 0; }"""
+
+
+def generate(workload: Workload, variant: Variant, choices: Sequence[Choice], about: Sequence[str]) -> str:
+    """The file's text. `about`: lines for its head, the title first.
+
+    Raises UsageError for launch expressions that have no C++ form.
+    """
+    headers: dict[str, None] = {}
+    source = _inlined(variant.file.resolve(), headers, [])
+    configs: list[Config] = []
+    for choice in choices:
+        if choice.config not in configs:
+            configs.append(choice.config)
+    entries = list(dict.fromkeys(launch.entry for launch in variant.launches))
+    head = "\n".join(f"// {line}" for line in about)
+    use = "//\n// nvcc -O3 -arch=native -c best.cu; call the function at the end, with workspaces zeroed."
+    parts = [
+        f"{head}\n{use}",
+        "\n".join(f"#include <{name}>" for name in headers),
+        *(_namespace(source, entries, config, number) for number, config in enumerate(configs)),
+        _host(workload, variant, choices, configs),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> str:
+    """The file with its own folder's headers in place, and the toolkit's collected."""
+    text = path.read_text(encoding="utf-8")
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        own = (path.parent / name).resolve()
+        if own.is_file() and own not in inside:
+            return _inlined(own, headers, [*inside, path])
+        if not own.is_file():
+            headers[name] = None
+        return ""
+
+    return _INCLUDE.sub(replace, _PRAGMA_ONCE.sub("", text))
+
+
+def _namespace(source: str, entries: Sequence[str], config: Config, number: int) -> str:
+    cap = int(config.get("reg_cap", 0))
+    if cap and "__launch_bounds__" not in source:  # beside bounds the compiler ignores a cap
+        for entry in entries:
+            source = re.sub(
+                rf"(__global__\s+void\s+)(?={re.escape(entry)}\b)", rf"\1__maxnreg__({cap}) ", source
+            )
+    macros = {name: value for name, value in config.items() if name != "reg_cap"}
+    own = list(dict.fromkeys(_DEFINE.findall(source)))
+    lines = [f"namespace config{number} {{"]
+    lines += [
+        f"#define {name} {int(value) if isinstance(value, bool) else value}" for name, value in macros.items()
+    ]
+    lines += [f"#define {entry} {entry}_config{number}" for entry in entries]
+    lines.append(source.strip("\n"))
+    lines += [f"#undef {name}" for name in [*own, *macros, *entries]]
+    lines.append(f"}}  // namespace config{number}")
+    return "\n".join(lines)
+
+
+def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], configs: Sequence[Config]) -> str:
+    name = re.sub(r"\W", "_", workload.name)
+    parameters = [f"{_c_type(a.dtype)}* {a.name}" for a in workload.arguments if a.kind != "scalar"]
+    sizes = [f"long long {p}_" for p in workload.params]
+    table = ", ".join(
+        "{" + ", ".join([*(str(c.params[p]) for p in workload.params), str(configs.index(c.config))]) + "}"
+        for c in choices
+    )
+    columns = len(workload.params) + 1
+    distance = " + ".join(
+        f"std::fabs(std::log(double({p}_) / double(c[{i}])))" for i, p in enumerate(workload.params)
+    )
+    lines = [
+        "#ifndef __CUDACC_RTC__",
+        "#include <cmath>\n#include <cuda_runtime.h>",
+        "",
+        _HOST_FUNCTIONS,
+        "",
+        f"// {workload.description or workload.name}. Device pointers in the kernel's order, then the sizes.",
+        f"cudaError_t {name}_best({', '.join([*parameters, *sizes])}, cudaStream_t stream) {{",
+        f"    static const long long cases[][{columns}] = {{{table}}};  // sizes, configuration",
+        "    int best = 0;",
+        "    double nearest = 1e300;",
+        "    for (const auto& c : cases) {",
+        f"        double distance = {distance or '0.0'};",
+        f"        if (distance < nearest) {{ nearest = distance; best = int(c[{columns - 1}]); }}",
+        "    }",
+        "    cudaError_t status = cudaSuccess;",
+    ]
+    scalars = {a.name: a for a in workload.arguments if a.kind == "scalar"}
+    for number, config in enumerate(configs):
+        lines.append(f"    if (best == {number}) {{")
+        for a in scalars.values():
+            value = _translate(a.value or "0", workload.params, {})
+            lines.append(f"        {_c_type(a.dtype)} {a.name} = {_c_type(a.dtype)}({value});")
+        lines.append(
+            f"        void* arguments[] = {{{', '.join('&' + a.name for a in workload.arguments)}}};"
+        )
+        for spec in variant.launches:
+            grid = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.grid)
+            block = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.block)
+            shared = _translate(spec.shared, workload.params, config)
+            kernel = f"(const void*)config{number}::{spec.entry}_config{number}"
+            lines += [
+                f"        size_t shared_{spec.entry} = size_t({shared});",
+                f"        if (shared_{spec.entry} > 48 * 1024)",
+                f"            cudaFuncSetAttribute({kernel}, cudaFuncAttributeMaxDynamicSharedMemorySize, "
+                f"int(shared_{spec.entry}));",
+                f"        status = cudaLaunchKernel({kernel}, dim3({grid}), dim3({block}), arguments, "
+                f"shared_{spec.entry}, stream);",
+                "        if (status != cudaSuccess) return status;",
+            ]
+        lines.append("    }")
+    lines += ["    return status;", "}", "#endif"]
+    return "\n".join(lines)
+
+
+def _c_type(dtype: str) -> str:
+    try:
+        return _TYPES[dtype]
+    except KeyError:
+        raise UsageError(f"a .cu file can't be made for arguments of type {dtype}") from None
+
+
+def _translate(text: str, params: Sequence[str], config: Mapping[str, Any]) -> str:
+    """An expression over parameters and knobs in C++; knobs become numbers. Raises UsageError."""
+    return _c(ast.parse(text.strip(), mode="eval").body, text, params, config)
+
+
+_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}
+_COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+def _c(node: ast.expr, text: str, params: Sequence[str], config: Mapping[str, Any]) -> str:
+    def sub(part: ast.expr) -> str:
+        return _c(part, text, params, config)
+
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+    if not names & set(params):  # only knobs and numbers: its value
+        value = compile_expr(ast.unparse(node)).evaluate(config)
+        if isinstance(value, str):
+            raise UsageError(f"launch expression {text!r} has no C++ form: it gives a text")
+        return str(int(value) if isinstance(value, bool) else value)
+    match node:
+        case ast.Name(id=name):
+            return f"{name}_"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return f"({sub(left)} {_BINARY[type(op)]} {sub(right)})"
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"(double({sub(left)}) / double({sub(right)}))"
+        case ast.UnaryOp(op=op, operand=operand):
+            sign = {ast.USub: "-", ast.UAdd: "+", ast.Not: "!"}[type(op)]
+            return f"{sign}({sub(operand)})"
+        case ast.BoolOp(op=op, values=values):
+            return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(sub, values)) + ")"
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return f"(({sub(test)}) ? (long long)({sub(body)}) : (long long)({sub(orelse)}))"
+        case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARE for op in ops):
+            sides = [sub(side) for side in (left, *rights)]
+            pairs = zip(sides, ops, sides[1:], strict=False)
+            return "(" + " && ".join(f"{a} {_COMPARE[type(op)]} {b}" for a, op, b in pairs) + ")"
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
+            result = sub(first)
+            for other in rest:
+                a, b = f"(long long)({result})", f"(long long)({sub(other)})"
+                result = f"({a} {'<' if name == 'min' else '>'} {b} ? {a} : {b})"
+            return result
+        case ast.Call(func=ast.Name(id="abs"), args=[only]):
+            return f"std::llabs({sub(only)})"
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return f"{name}({', '.join(map(sub, args))})"
+        case _:
+            raise UsageError(f"launch expression {text!r} has no C++ form: {ast.unparse(node)}")
