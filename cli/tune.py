@@ -128,8 +128,8 @@ def tune(
     return watch(launched, as_json=as_json, as_jsonl=as_jsonl)
 
 
-def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False) -> int:
-    """Follow a run that was started here to its end, and print its result."""
+def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
+    """Follow a run that was started here to its end, and print its result (unless `silent`)."""
     from ..sessions.report import tune_document
     from ..sessions.store import SessionStore
 
@@ -149,7 +149,7 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False) 
             document = tune_document(store, state)
             if as_json:
                 json_document(document)
-            elif not as_jsonl:
+            elif not as_jsonl and not silent:
                 show_result(document)
     if interrupted:
         message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")

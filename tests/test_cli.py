@@ -1,0 +1,316 @@
+"""The command line: what is printed where, and the exit code, through real processes where it matters."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+
+from warpdeck.cli import output
+from warpdeck.cli.app import run
+from warpdeck.core.errors import ExitCode, NoDeviceError, UsageError, VerificationError
+from warpdeck.kernels import load_workload
+
+
+@pytest.fixture(autouse=True)
+def h200(isolated_home: Path) -> Path:
+    """A small synthetic recording under the name of the default one, beside those that ship."""
+    folder = isolated_home / "recordings"
+    synthetic.write(folder, load_workload("softmax"), "classic", [256, 1024], name="synthetic")
+    return folder
+
+
+def warpdeck(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "warpdeck", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        **options,
+    )
+
+
+TUNE = ("tune", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--headless")
+
+
+def best_of(document: Mapping[str, Any]) -> Any:
+    return document["best"]["config"]
+
+
+# -- the entry point ------------------------------------------------------------------------------------
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("warpdeck ")
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in ("tune", "bench", "sweep", "check", "train", "rollout", "replay", "attach", "doctor"):
+        assert f"\n  {command} " in text
+
+
+def test_without_a_terminal_the_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Usage: warpdeck" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "No such command"),
+        (["tune", "softmax", "--frob"], "No such option"),
+        (["tune", "softmax", "--steps", "0"], "Invalid value for '--steps'"),
+        (["tune", "softmax", "--steps", "many"], "Invalid value for '--steps'"),
+        (["tune", "sofmax"], "did you mean 'softmax'"),
+        (["tune"], "which workload"),
+        (["tune", "softmax", "--agent", "rndom"], "did you mean"),
+        (["tune", "softmax", "--space", "ful", "--device", "recorded:synthetic"], "did you mean"),
+        (["tune", "softmax", "--size", "-3"], "impossible"),
+        (["tune", "softmax", "--cache", "warm"], "use cold or hot"),
+        (["tune", "softmax", "--agent-option", "x"], "write NAME=VALUE"),
+        (["tune", "softmax", "--time-limit", "0"], "more than 0 seconds"),
+        (["tune", "softmax", "--json", "--jsonl"], "exclude each other"),
+        (["tune", "--resume", "nothing"], "there is no session"),
+        (["tune", "/nowhere/at-all"], "no such folder"),
+        (["attach", "nothing"], "there is no session"),
+        (["replay", "nothing"], "there is no session"),
+        (["replay", "x", "--speed", "0"], "more than 0"),
+        (["bench", "sofmax"], "did you mean 'softmax'"),
+        (["bench", "softmax", "--knob", "block_sise=64"], "did you mean"),
+        (["bench", "softmax", "--space", "classic", "--knob", "block_size=63"], "isn't allowed"),
+        (["bench", "softmax", "--device", "recorded:nix"], "unknown recording"),
+        (["bench", "softmax", "--device", "cud:0"], "unknown device"),
+        (["workloads", "show", "sofmax"], "did you mean"),
+        (["workloads", "new", "/tmp"], "exists already"),
+        (["config", "path", "nowhere"], "use home or"),
+        (["train", "--workload", "sofmax"], "did you mean"),
+        (["rollout", "--max-steps", "0"], "Invalid value for '--max-steps'"),
+    ],
+)
+def test_bad_input_is_one_plain_line_and_exit_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("warpdeck: error: ") and captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (UsageError("a\nb"), ExitCode.USAGE),
+        (NoDeviceError("no GPU"), ExitCode.NO_DEVICE),
+        (VerificationError("wrong"), ExitCode.VERIFICATION),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (OSError(28, "No space left on device", "/x"), ExitCode.RUN_FAILED),
+    ],
+)
+def test_whatever_happens_has_an_exit_code(
+    problem: BaseException, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    assert output.guarded(fail) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_unexpected_error_leaves_its_traceback_in_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output.tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def fail() -> None:
+        raise KeyError("surprise")
+
+    assert output.guarded(fail) == ExitCode.RUN_FAILED
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1 and "unexpected KeyError" in text
+    (file,) = tmp_path.glob("warpdeck-traceback-*.txt")
+    assert str(file) in text and "surprise" in file.read_text()
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m warpdeck doctor --json | head -c 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
+    output.json_document({"a": float("inf"), "b": [float("nan"), 1.5], "c": Path("/x")})
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1,
+        "a": None,
+        "b": [None, 1.5],
+        "c": "/x",
+    }
+
+
+# -- tune -----------------------------------------------------------------------------------------------
+
+
+def test_tune_prints_the_documented_json_and_the_seed_decides() -> None:
+    done = [warpdeck(*TUNE, "--agent", "random", "--steps", "6", "--seed", "1", "--json") for _ in range(2)]
+    assert [d.returncode for d in done] == [0, 0], done[0].stderr
+    documents = [json.loads(d.stdout) for d in done]
+    first = documents[0]
+    assert first["schema_version"] == 1
+    keys = "session workload agent seed clock cache device baseline best cases tied counts vendor_ratio"
+    assert {*keys.split(), "floor_ratio"} <= set(first)
+    assert {"name", "recorded", "emulated", "date"} <= set(first["device"])
+    best = "candidate variant config launch score_ms speedup speedup_ci status"
+    assert set(best.split()) <= set(first["best"])
+    case = "name params median_ms baseline_ms speedup speedup_ci vendor_ratio floor_ratio"
+    assert set(case.split()) <= set(first["cases"][0])
+    assert first["device"]["recorded"] is True and first["counts"] == {"ok": 6}
+    assert best_of(first) == best_of(documents[1])
+    assert "recorded" not in done[0].stdout.split("{")[0]
+
+
+def test_tune_for_people_says_what_is_recorded() -> None:
+    done = warpdeck(*TUNE, "--steps", "3")
+    assert done.returncode == 0, done.stderr
+    assert "recorded on Synthetic GPU, 2026-01-01" in done.stdout
+    assert "speedup" in done.stdout and "baseline" in done.stdout
+    assert done.stderr.startswith("session softmax-tpe-") and "\x1b" not in done.stderr + done.stdout
+
+
+def test_tune_streams_events() -> None:
+    done = warpdeck(*TUNE, "--agent", "sweep", "--jsonl")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(row) for row in done.stdout.splitlines()]
+    assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
+    kinds = [e["kind"] for e in events]
+    assert kinds.count("evaluation") == 9 and "result" in kinds and "start" in kinds
+    assert events[-1]["data"]["state"] == "finished"
+
+
+def test_a_recording_names_the_workload(h200: Path) -> None:
+    file = next(h200.glob("synthetic-softmax-classic-256*"))
+    done = warpdeck(
+        "tune", "--device", f"recorded:{file}", "--space", "classic", "--size", "256", "--headless"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("softmax on recorded")
+
+
+def test_a_size_that_is_not_recorded_is_exit_2() -> None:
+    done = warpdeck(*TUNE, "--size", "300", "--json")
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == "" and "not recorded" in done.stderr
+
+
+def test_a_gpu_that_is_not_there_is_exit_3() -> None:
+    done = warpdeck("tune", "softmax", "--device", "cuda:7", "--headless", "--steps", "1")
+    assert done.returncode == ExitCode.NO_DEVICE, done.stderr
+    assert "warpdeck: error: " in done.stderr
+
+
+def test_ctrl_c_stops_the_run_keeps_the_session_and_resumes(isolated_home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warpdeck", *TUNE, "--agent", "random", "--session", "stopme", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (isolated_home / "sessions/stopme/session.db").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    if process.returncode == ExitCode.OK:
+        pytest.skip("the run had ended before the signal came")
+    assert process.returncode == ExitCode.INTERRUPTED, err
+    assert "warpdeck tune --resume stopme" in err
+    again = warpdeck("tune", "--resume", "stopme", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["session"] == "stopme"
+
+
+def test_a_name_that_is_taken_is_exit_2() -> None:
+    assert warpdeck(*TUNE, "--steps", "1", "--session", "one").returncode == 0
+    second = warpdeck(*TUNE, "--steps", "1", "--session", "one")
+    assert second.returncode == ExitCode.USAGE and "exists already" in second.stderr
+
+
+def test_the_dashboard_needs_a_terminal() -> None:
+    assert warpdeck(*TUNE, "--steps", "1", "--session", "one").returncode == 0
+    for command in ("attach", "replay"):
+        done = warpdeck(command, "one")
+        assert done.returncode == ExitCode.USAGE and "needs a terminal" in done.stderr
+
+
+# -- the rest -------------------------------------------------------------------------------------------
+
+
+def test_bench_compares_two_recorded_configurations() -> None:
+    base = ("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--json")
+    done = warpdeck(*base, "--knob", "block_size=64", "--against", "block_size=256")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["verdict"] == "win" and document["speedup"] > 1.1
+    assert document["speedup_ci"][0] <= document["speedup"] <= document["speedup_ci"][1]
+    assert document["device"]["recorded"] is True
+    slower = warpdeck(
+        *base, "--knob", "block_size=256", "--against", "block_size=64", "--fail-if-slower", "5"
+    )
+    assert slower.returncode == ExitCode.RUN_FAILED and "slower by more than 5%" in slower.stderr
+    assert json.loads(slower.stdout)["verdict"] == "loss"
+    tie = warpdeck(*base, "--knob", "reg_cap=32", "--against", "reg_cap=0", "--fail-if-slower", "0")
+    assert tie.returncode == 0 and json.loads(tie.stdout)["verdict"] == "tie"
+
+
+def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
+    assert warpdeck(*TUNE, "--agent", "sweep", "--session", "swept").returncode == 0
+    base = ("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic")
+    done = warpdeck(*base, "--against", "swept", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "loss"
+    edited = tmp_path / "edited.py"
+    edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
+    done = warpdeck(*base, "--variant", str(edited))
+    assert done.returncode == ExitCode.RUN_FAILED and "unsupported" in done.stdout
+
+
+def test_workloads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["workloads", "list", "--json"]) == 0
+    names = [w["name"] for w in json.loads(capsys.readouterr().out)["workloads"]]
+    assert names == ["gemm", "reduction", "softmax"]
+    assert run(["workloads", "show", "softmax", "--json"]) == 0
+    spaces = json.loads(capsys.readouterr().out)["spaces"]
+    assert {"classic"} <= {s["name"] for s in spaces} and spaces[0]["valid"]["1024"] == 9
+    for language in ("cuda", "numba"):
+        folder = tmp_path / f"saxpy_{language}"
+        assert run(["workloads", "new", str(folder), "--language", language]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 3
+        workload = load_workload(folder)
+        assert workload.name == folder.name and workload.variants["kernel"].language == language
+        assert run(["workloads", "show", str(folder)]) == 0
+        capsys.readouterr()
+    assert run(["workloads", "new", str(tmp_path / "1x")]) == ExitCode.USAGE
+
+
+def test_doctor_and_config(capsys: pytest.CaptureFixture[str], isolated_home: Path) -> None:
+    assert run(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert all({"name", "ok", "detail", "remedy"} == set(check) for check in document["checks"])
+    assert run(["doctor"]) == 0
+    assert "ok  python" in capsys.readouterr().out
+    assert run(["config", "path"]) == 0
+    assert capsys.readouterr().out == f"{isolated_home}\n"
+    assert run(["config", "show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["environment"]["WARPDECK_HOME"] == str(isolated_home)
