@@ -29,7 +29,7 @@ class Duel:
         workload: name or folder; read afresh for every run.
         device: as `--device`; opened once.
         variant: a variant's name, or a source file that implements the same task; None: the space's.
-        knobs: values by name, as texts; others take the baseline's value, else their first.
+        knobs: values by name, as texts; others take the baseline's value, else the first allowed.
         against: a source file, a session's name (its best), or knobs as "K=V,K=V". None: this variant's
             sources as they were when last run, else the baseline.
         space: whose knobs are named; None: the variant's first, or the first that has all the knobs.
@@ -120,8 +120,7 @@ class Duel:
         if self._variant and self._variant not in workload.variants:
             variant = _from_file(workload, variant, Path(self._variant))
             name = str(self._variant)
-        config = space.parse(self._knobs)
-        _refuse_invalid(space, config, workload, self._sizes)
+        config = _completed(space, self._knobs, workload, self._sizes)
         return Contender(f"{name} {_text(config)}", variant, config), space
 
     def _chosen_space(self, workload: Workload) -> SearchSpace:
@@ -146,7 +145,9 @@ class Duel:
         if "=" in self._against:
             pairs = [part.partition("=") for part in self._against.split(",")]
             config = space.parse({**_texts(subject.config), **{k.strip(): v.strip() for k, _, v in pairs}})
-            _refuse_invalid(space, config, workload, self._sizes)
+            why = _why_invalid(space, config, workload, self._sizes)
+            if why is not None:
+                raise UsageError(f"--against {why}")
             return Contender(f"{subject.variant.file.name} {_text(config)}", subject.variant, config)
         return _best_of_session(workload, self._against)
 
@@ -203,11 +204,28 @@ def _best_of_session(workload: Workload, name: str) -> Contender:
     return Contender(f"best of {folder.name}, {_text(best.config)}", variant, dict(best.config))
 
 
-def _refuse_invalid(space: SearchSpace, config: Config, workload: Workload, sizes: Sequence[int]) -> None:
+def _completed(
+    space: SearchSpace, knobs: Mapping[str, str], workload: Workload, sizes: Sequence[int]
+) -> Config:
+    """The named values with the baseline's (or first) others; if restrictions forbid those, valid ones."""
+    config = space.parse(knobs)
+    why = _why_invalid(space, config, workload, sizes)
+    if why is None:
+        return config
+    named = {name: config[name] for name in knobs}
+    cases = performance_cases(workload, sizes)
+    for found in space.configs(cases[0].params):
+        if all(found[k] == v for k, v in named.items()) and all(space.valid(found, c.params) for c in cases):
+            return found
+    raise UsageError(why)
+
+
+def _why_invalid(space: SearchSpace, config: Config, workload: Workload, sizes: Sequence[int]) -> str | None:
     for case in performance_cases(workload, sizes):
         why = space.why_invalid(config, case.params)
         if why is not None:
-            raise UsageError(f"{_text(config)} is not allowed for size {case.name}: {why}")
+            return f"{_text(config)} is not allowed for size {case.name}: {why}"
+    return None
 
 
 def _texts(config: Config) -> dict[str, str]:

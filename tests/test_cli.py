@@ -85,7 +85,7 @@ def test_without_a_terminal_the_bare_command_prints_help(capsys: pytest.CaptureF
         (["replay", "nothing"], "there is no session"),
         (["replay", "x", "--speed", "0"], "more than 0"),
         (["bench", "sofmax"], "did you mean 'softmax'"),
-        (["bench", "softmax", "--knob", "block_sise=64"], "did you mean"),
+        (["bench", "softmax", "--space", "classic", "--knob", "block_sise=64"], "did you mean"),
         (["bench", "softmax", "--space", "classic", "--knob", "block_size=63"], "isn't allowed"),
         (["bench", "softmax", "--device", "recorded:nix"], "unknown recording"),
         (["bench", "softmax", "--device", "cud:0"], "unknown device"),
