@@ -152,15 +152,18 @@ def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
     if head == "warpdeck":
         file = _PACKAGE.joinpath(*tail).with_suffix(".py") if tail else None
         return [file] if file is not None and file.is_file() else []
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
+    inside = "/".join((head, *tail))
     for entry in [str(root), *sys.path]:
-        if entry in installed:
-            continue
-        base = Path(entry, head, *tail)
-        for file in (base.with_suffix(".py"), base / "__init__.py"):
-            if file.is_file():
-                return [file]
+        if entry not in _installed_folders():
+            for file in (f"{entry or '.'}/{inside}.py", f"{entry or '.'}/{inside}/__init__.py"):
+                if os.path.isfile(file):  # noqa: PTH113 - twice as fast, and there are many
+                    return [Path(file)]
     return []
+
+
+@functools.cache
+def _installed_folders() -> frozenset[str]:
+    return frozenset(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib"))
 
 
 # -- CUDA C++ ---------------------------------------------------------------------------------------
