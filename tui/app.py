@@ -7,12 +7,15 @@ import gc
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
+
+from .commands import commands
 
 DARK = Theme(
     name="warpdeck",
@@ -82,27 +85,15 @@ class WarpdeckApp(App[int]):
             leave()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: every key that works now, by what it does, then what has no key."""
-        seen: set[str] = set()
-        for active in screen.active_bindings.values():
-            binding = active.binding
-            if not binding.description or not active.enabled or binding.action in seen or binding.system:
-                continue
-            if binding.action == "command_palette":
-                continue
-            seen.add(binding.action)
-            what = binding.tooltip or binding.description
-            key = self.get_key_display(binding)
-            node = active.node
-
-            async def act(action: str = binding.action, node: object = node) -> None:
-                await self.run_action(action, node)  # pyright: ignore[reportArgumentType]
-
-            yield SystemCommand(what, f"key: {key}", act)
+        """The palette: what a key does now, then what has no key."""
+        for command in commands(screen):
+            if command.action != "command_palette":
+                act = partial(self.run_action, command.action, command.node)
+                yield SystemCommand(command.words, f"key: {command.keys}", act)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-        yield SystemCommand(
-            "Screenshot", "Save this screen as SVG", lambda: self.set_timer(0.1, self.deliver_screenshot)
-        )
+        # Once the palette is gone from the screen.
+        save = partial(self.set_timer, 0.1, self.deliver_screenshot)
+        yield SystemCommand("Screenshot", "Save this screen as SVG", save)
 
 
 def _freeze() -> None:

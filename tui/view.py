@@ -116,7 +116,7 @@ def leaderboard(state: RunState) -> list[Row]:
 def reward_series(state: RunState) -> list[Series]:
     """Reward of each step, and its running mean once there are many."""
     x, y = state.steps.step, state.steps.reward
-    series = [Series.of(x, y, Shape.DOTS, "each step", "each")]
+    series = [Series.of(x, y, Shape.DOTS, "step", "each")]
     points = series[0]
     if len(points.x) >= 2 * MEAN_WINDOW:
         total = np.cumsum(np.concatenate([[0.0], points.y]))
@@ -134,8 +134,8 @@ def speedup_series(state: RunState) -> list[Series]:
     return [
         Series.of([x[0]], [1.0], Shape.DASHES, "baseline", "level"),
         Series.of(failed, np.zeros_like(failed), Shape.RUG, "failed", "failed"),
-        Series.of(x, y, Shape.DOTS, "each step", "each"),
-        Series.of(x, state.steps.best, Shape.STAIRS, "best so far", "best"),
+        Series.of(x, y, Shape.DOTS, "step", "each"),
+        Series.of(x, state.steps.best, Shape.STAIRS, "best", "best"),
     ]
 
 

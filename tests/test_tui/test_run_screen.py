@@ -43,7 +43,7 @@ async def test_it_shows_the_run(
         assert "54 °C" in text
         assert re.search(r"=1 +\S.*ok, tied", text)
         assert re.search(r"\[1\.\d\d, 1\.\d\d\]", text)
-        assert "─ best so far" in text
+        assert "─ best  • step" in text
         assert "warning: step 54: incorrect" in text
         assert "space" in console.lines[-1] and "Quit" in console.lines[-1]
 

@@ -19,6 +19,8 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("n,escape", "answer(False)", "No", id="confirm.no"),
     ]
 
+    AUTO_FOCUS = ""  # the keys answer; the buttons are for the mouse
+
     def __init__(self, question: str, detail: str, *, yes: str, no: str, keys: str = "") -> None:
         super().__init__()
         self._question, self._detail = question, detail
@@ -34,7 +36,6 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Button(f"{self._no} (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
-        self.set_focus(None)  # the keys answer; the buttons are for the mouse
         for key in self._keys:
             self._bindings.bind(key, "answer(True)", show=False)
 

@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
+
+from ..commands import commands
 
 
 class HelpScreen(ModalScreen[None]):
@@ -37,17 +40,11 @@ class HelpScreen(ModalScreen[None]):
 
 
 def _help(behind: Screen[Any]) -> RenderableType:
-    focused = behind.focused
-    about = getattr(focused, "HELP", None) or getattr(behind, "HELP", "") or ""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
+    about = getattr(behind.focused, "HELP", None) or getattr(behind, "HELP", "")
+    title, _, text = about.removeprefix("### ").partition("\n")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("key", no_wrap=True)
     table.add_column("does")
-    seen: set[str] = set()
-    for active in behind.active_bindings.values():
-        binding = active.binding
-        if not binding.description or binding.action in seen or not active.enabled or binding.system:
-            continue
-        seen.add(binding.action)
-        shown = behind.app.get_key_display(binding)
-        table.add_row(shown, active.tooltip or binding.tooltip or binding.description)
-    return Group(Markdown(about), "", table)
+    for command in commands(behind):
+        table.add_row(command.keys, command.words)
+    return Group(Text(title, "bold underline"), Markdown(text), "", table)

@@ -44,9 +44,7 @@ One run as its log tells it: gauges of the GPU, reward and speedup per step, the
 The console is only a view. Quitting leaves the run alive; `warpdeck attach` comes back to it.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space", "pause", "Pause/resume", key_display="space", id="run.pause", tooltip="Pause or resume"
-        ),
+        Binding("space", "pause", "Pause", key_display="space", id="run.pause", tooltip="Pause or resume"),
         Binding("s", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
         Binding("left", "step(-1)", "Step", key_display="←→", id="replay.back", tooltip="One step back"),
         Binding("right", "step(1)", "Step on", show=False, id="replay.forward"),
@@ -54,11 +52,11 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             "less_than_sign", "speed(-1)", "Speed", key_display="<>", id="replay.slower", tooltip="Slower"
         ),
         Binding("greater_than_sign", "speed(1)", "Faster", show=False, id="replay.faster"),
-        Binding("z", "zoom", "Maximise", id="run.zoom", tooltip="Maximise the focused pane, or back"),
+        Binding("z", "zoom", "Zoom", id="run.zoom", tooltip="Maximise the focused pane, or back"),
         Binding(
             "p", "next_plot", "Next plot", show=False, id="run.plot", tooltip="Show the next pane on top"
         ),
-        Binding("y", "copy", "Copy best", id="run.copy", tooltip="Copy the marked or the best configuration"),
+        Binding("y", "copy", "Copy", id="run.copy", tooltip="Copy the marked or the best configuration"),
         Binding("question_mark", "help", "Help", key_display="?", id="run.help"),
         Binding("q", "leave", "Quit", id="run.quit", tooltip="Leave the console; the run goes on"),
         *(
@@ -220,7 +218,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self.app.push_screen(
             ConfirmScreen(
                 "Stop the run?",
-                "It ends after the step it is in. What it measured is kept, and `tune --resume` can go on.",
+                "It ends after this step. What it measured is kept, and warpdeck tune --resume goes on.",
                 yes="Stop it",
                 no="Let it run",
             ),
@@ -338,8 +336,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self.app.push_screen(
             ConfirmScreen(
                 "Quit the console?",
-                f"The run goes on without it. `warpdeck attach {self.source.session}` comes back to it; "
-                "`s` is what stops it.",
+                f"The run goes on without it. To come back:\nwarpdeck attach {self.source.session}",
                 yes="Quit",
                 no="Stay",
                 keys="q,ctrl+c,ctrl+q",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from rich.style import Style
 from rich.text import Text
 from textual.events import Resize
 from textual.widgets import Static
@@ -102,16 +103,17 @@ def stored_values(device: DeviceInfo) -> list[Gauge]:
 NAME_WIDTH = 10
 
 
-def paint(rows: Sequence[Gauge], width: int) -> Text:
+def paint(rows: Sequence[Gauge], width: int, styles: Mapping[str, Style]) -> Text:
     """All rows as one text: name, bar as wide as the room allows (at most 20), words."""
     text = Text(no_wrap=True, overflow="ellipsis")
     most_words = max((len(g.words) for g in rows), default=0)
     room = min(20, width - NAME_WIDTH - most_words - 1)
     for gauge in rows:
-        text.append(gauge.name.ljust(NAME_WIDTH), "dim")
+        text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
         if gauge.fraction is not None and room >= 4:
-            text.append(bar(gauge.fraction, room) + " ", "green")
-        text.append(("! " if gauge.warn else "") + gauge.words + "\n", "bold yellow" if gauge.warn else "")
+            text.append(bar(gauge.fraction, room) + " ", styles["bar"])
+        words = f"! {gauge.words}" if gauge.warn else gauge.words
+        text.append(words + "\n", styles["warning"] if gauge.warn else "")
     text.right_crop(1)
     return text
 
@@ -119,7 +121,7 @@ def paint(rows: Sequence[Gauge], width: int) -> Text:
 class GaugePanel(Static, can_focus=True):
     """The pane; `show` repaints only if what it shows changed."""
 
-    BINDING_GROUP_TITLE = "Gauges"
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"gauges--name", "gauges--bar", "gauges--warning"}
     HELP = """\
 ### Gauges
 
@@ -147,4 +149,6 @@ Without a GPU the pane says so and shows what was stored with the recording inst
 
     def _repaint(self) -> None:
         if self.content_size.width:
-            self.update(paint(self._rows, self.content_size.width))
+            names = ("name", "bar", "warning")
+            styles = {name: self.get_component_rich_style(f"gauges--{name}") for name in names}
+            self.update(paint(self._rows, self.content_size.width, styles))

@@ -117,10 +117,12 @@ lower edge.
         room = self.scrollable_content_region.width - 2  # the cursor's sign
         config = self._config_width(room)
         columns = [Column(c.name, config, c.right) if c.name == "config" else c for c in COLUMNS]
+        # Values alone, in the knobs' order, say more than a cut name; but all rows alike.
+        named = all(len(config_text(row.config)) <= config for row in self._shown)
         self.fill(
             columns,
             [
-                TableRow(row.key, _cells(rank, row, config), strong=rank in ("1", "=1"))
+                TableRow(row.key, _cells(rank, row, named), strong=rank in ("1", "=1"))
                 for rank, row in zip(ranks(self._shown), self._shown, strict=True)
             ],
         )
@@ -143,13 +145,10 @@ lower edge.
         )
 
 
-def _cells(rank: str, row: Row, config_width: int) -> tuple[str, ...]:
-    config = config_text(row.config)
-    if len(config) > config_width:  # values alone, in the knobs' order, say more than a cut name
-        config = ",".join(str(v) for v in row.config.values())
+def _cells(rank: str, row: Row, named: bool) -> tuple[str, ...]:
     return (
         rank,
-        config,
+        config_text(row.config) if named else ",".join(str(v) for v in row.config.values()),
         time_text(row.score_ms),
         ratio(row.speedup),
         interval(row.speedup_ci),

@@ -35,7 +35,6 @@ class LogPane(ScrollView, can_focus=True):
     """A view of a sequence of lines: showing an earlier state (a seek) simply shows fewer."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"log--warning", "log--error"}
-    BINDING_GROUP_TITLE = "Log"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "Down", show=False, id="log.down"),
         Binding("k", "scroll_up", "Up", show=False, id="log.up"),

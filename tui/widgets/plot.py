@@ -26,7 +26,6 @@ class Plot(Widget, can_focus=True):
         "plot--level",
         "plot--failed",
     }
-    BINDING_GROUP_TITLE = "Plot"
     HELP = """\
 ### Plot
 

@@ -1,0 +1,37 @@
+"""What can be done now: one list, from the bindings, for the help and the command palette."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+
+@dataclass(frozen=True)
+class Command:
+    """An action that a key of ours is bound to and that applies now."""
+
+    words: str
+    keys: str
+    action: str
+    node: DOMNode
+
+
+def commands(screen: Screen[Any]) -> list[Command]:
+    """The screen's commands, then the app's, then the focused pane's. Textual's own keys are left out."""
+    found: dict[str, Command] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if not (binding.id and binding.description and active.enabled):
+            continue
+        key = screen.app.get_key_display(binding)
+        known = found.get(binding.action)
+        if known is None:
+            words = binding.tooltip or binding.description
+            found[binding.action] = Command(words, key, binding.action, active.node)
+        elif key not in known.keys.split():
+            found[binding.action] = replace(known, keys=f"{known.keys} {key}")
+    app = screen.app
+    return sorted(found.values(), key=lambda c: 0 if c.node is screen else 1 if c.node is app else 2)
