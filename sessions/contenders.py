@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..core.bench import performance_cases
@@ -114,24 +114,10 @@ class Duel:
     # -- the two sides -----------------------------------------------------------------------------------
 
     def _subject(self, workload: Workload) -> tuple[Contender, SearchSpace]:
-        space = self._chosen_space(workload)
-        variant = workload.variant(space.variant)
-        name = variant.file.name
-        if self._variant and self._variant not in workload.variants:
-            variant = _from_file(workload, variant, Path(self._variant))
-            name = str(self._variant)
+        variant, space = implementation(workload, self._variant, self._space, knobs=self._knobs)
+        name = variant.file.name if variant.file.parent == workload.folder else self._variant
         config = _completed(space, self._knobs, workload, self._sizes)
         return Contender(f"{name} {_text(config)}", variant, config), space
-
-    def _chosen_space(self, workload: Workload) -> SearchSpace:
-        if self._space:
-            return workload.space(self._space)
-        if self._variant in workload.variants:
-            return workload.space_of(str(self._variant))
-        if self._variant and not Path(self._variant).is_file():
-            workload.variant(self._variant)  # raises: neither a variant nor a file
-        ordered = sorted(workload.spaces.values(), key=lambda s: s.name != "full")
-        return next((s for s in ordered if all(k in s.knobs for k in self._knobs)), ordered[0])
 
     def _rival(
         self, workload: Workload, subject: Contender, space: SearchSpace, versions: Versions
@@ -168,6 +154,34 @@ class Duel:
         return Contender(
             f"the baseline, {variant.file.name} {_text(baseline.config)}", variant, baseline.config
         )
+
+
+def implementation(
+    workload: Workload, variant: str | None, space: str | None, *, knobs: Iterable[str] = ()
+) -> tuple[Variant, SearchSpace]:
+    """What a command is about: an implementation and the space its configurations are of.
+
+    Args:
+        workload: whose.
+        variant: a variant's name, or a source file that takes the place of the space's; None: the space's.
+        space: a space's name; None: the variant's first, or the first with these knobs (`full` before others).
+        knobs: names that the space must have, if one has them all.
+
+    Raises:
+        UsageError: an unknown variant or space, or a file that can't be read.
+    """
+    if space:
+        chosen = workload.space(space)
+    elif variant in workload.variants:
+        chosen = workload.space_of(str(variant))
+    else:
+        ordered = sorted(workload.spaces.values(), key=lambda s: s.name != "full")
+        chosen = next((s for s in ordered if all(k in s.knobs for k in knobs)), ordered[0])
+    if variant is None or variant in workload.variants:
+        return workload.variant(variant or chosen.variant), chosen
+    if not Path(variant).is_file():
+        workload.variant(variant)  # raises: neither a variant nor a file
+    return _from_file(workload, workload.variant(chosen.variant), Path(variant)), chosen
 
 
 def _from_file(workload: Workload, like: Variant, file: Path) -> Variant:

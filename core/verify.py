@@ -1,0 +1,160 @@
+"""`check`: is a variant correct, over more cases and configurations than a tuning run looks at?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .bench import performance_cases
+from .check.derived import covering_configs, derived_cases
+from .devices.base import Backend, Device
+from .errors import UsageError, VerificationError
+from .model import Case, CheckResult, Config, DeviceInfo, Evaluation, Protocol, Status
+from .workload import Variant, Workload
+
+WEAK_CASE = "weak_case"
+LAUNCHES = 32  # at least, of every configuration, each on newly drawn or partly changed data
+SLOW_SIZE = 2048
+_BRIEF = Protocol(warmup=1, samples=3, min_samples=3, adaptive=False)  # timing is not what is asked for
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on one variant. `status` is `ok`, the first failure's status, or `weak_case`."""
+
+    workload: str
+    variant: str
+    device: DeviceInfo
+    status: str
+    reason: str
+    cases: tuple[CheckResult, ...]  # one a case: its first failure, else its largest error
+    configs: int  # checked; the last of them is the one that failed
+    config: Config | None = None  # the one that failed
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self.status == Status.OK
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `check --json`, without its schema version."""
+        return {
+            "workload": self.workload,
+            "variant": self.variant,
+            "device": self.device.to_json(),
+            "status": self.status,
+            "reason": self.reason,
+            "configs": self.configs,
+            "config": None if self.config is None else dict(self.config),
+            "cases": [case.to_json() for case in self.cases],
+        }
+
+
+def verify(
+    workload: Workload,
+    device: Device,
+    variant: Variant,
+    *,
+    space: str | None = None,
+    sizes: Sequence[int] = (),
+    slow: bool = False,
+    seed: int = 0,
+    allow_shared: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
+    """Check a variant's configurations on the workload's cases and on derived ones, up to the first failure.
+
+    A live device runs every configuration up to 64, else few in which each knob value occurs, each at
+    least 32 times. A recorded one tells what was found when it was recorded.
+
+    Args:
+        workload: whose reference decides.
+        device: where.
+        variant: the implementation; another source may stand in for the space's.
+        space: whose configurations; None: the variant's first.
+        sizes: performance cases to check too; empty: the workload's own, or its default size.
+        slow: every valid configuration, and size 2048 too.
+        seed: of the inputs.
+        allow_shared: go on although other processes use the GPU.
+        progress: told (done, total) configurations.
+
+    Raises:
+        UsageError: an unknown space, no valid configuration, or new source on a recorded device.
+        WarpdeckError: the device failed.
+    """
+    chosen = workload.space(space) if space else workload.space_of(variant.name)
+    if device.info.recorded and variant.source_hash != workload.variants[chosen.variant].source_hash:
+        raise UsageError(f"{device.info.label}: a recording can't run {variant.file.name}; use a live device")
+    # Its own source, under the name that the space's configurations stand for.
+    workload = dataclasses.replace(
+        workload,
+        variants={**workload.variants, chosen.variant: dataclasses.replace(variant, name=chosen.variant)},
+    )
+    cases = performance_cases(workload, [*sizes, SLOW_SIZE] if slow and sizes else sizes)
+    if slow and not sizes and not device.info.recorded:
+        cases = [*cases, workload.size_case(SLOW_SIZE)]
+    valid = [c for c in chosen.configs(cases[0].params) if all(chosen.valid(c, x.params) for x in cases)]
+    if not valid:
+        raise UsageError(f"workload '{workload.name}', space '{chosen.name}': no configuration is valid")
+    if not device.info.recorded:
+        known = {case.name for case in workload.cases}
+        derived = [c for c in derived_cases(workload, chosen) if c.name not in known]
+        workload = dataclasses.replace(workload, cases=(*workload.cases, *derived))
+    configs = valid if slow else covering_configs(chosen, valid)
+    found: dict[str, CheckResult] = {}
+
+    def verdict(status: str, reason: str, done: int, config: Config | None = None) -> Verification:
+        return Verification(
+            workload.name, variant.name, device.info, status, reason, tuple(found.values()), done, config
+        )
+
+    backend = device.prepare(workload, space=chosen.name, cases=cases, seed=seed, allow_shared=allow_shared)
+    try:
+        for done, config in enumerate(configs):
+            progress(done, len(configs))
+            evaluation = _repeated(backend, workload, chosen.name, config, cases, found)
+            if evaluation.status is not Status.OK:
+                return verdict(str(evaluation.status), evaluation.message, done + 1, config)
+        progress(len(configs), len(configs))
+        return verdict(str(Status.OK), "", len(configs))
+    except VerificationError as weak:
+        return verdict(WEAK_CASE, str(weak), 0)
+    finally:
+        backend.close()
+
+
+def _repeated(
+    backend: Backend,
+    workload: Workload,
+    space: str,
+    config: Config,
+    cases: Sequence[Case],
+    found: dict[str, CheckResult],
+) -> Evaluation:
+    """Evaluate a configuration until it was launched often enough; merges its checks into `found`."""
+    candidate = workload.candidate(space, config)
+    launched = 0
+    while True:
+        evaluation = backend.evaluate(candidate, cases, _BRIEF)
+        for check in evaluation.checks:
+            found[check.case] = _worse(found.get(check.case), check)
+        launched += len(evaluation.checks)
+        enough = launched >= LAUNCHES or not evaluation.checks or backend.info.recorded
+        if evaluation.status is not Status.OK or evaluation.same_as is not None or enough:
+            return evaluation
+
+
+def _worse(known: CheckResult | None, new: CheckResult) -> CheckResult:
+    if known is None or new.status is not Status.OK:
+        return new
+    if known.status is not Status.OK:
+        return known
+    errors = [e for e in (known.max_error, new.max_error) if e is not None]
+    return dataclasses.replace(new, max_error=max(errors, default=None, key=_finite_first))
+
+
+def _finite_first(error: float) -> float:
+    return math.inf if math.isnan(error) else error
