@@ -54,11 +54,11 @@ def _make_copy(width: int) -> Any:
     return copy
 
 
-def _make_hinted_load(width: int, modifier: str) -> Any:
+def _make_streaming_load(width: int) -> Any:
     suffix = "" if width == 1 else f".v{width}"
     names = ", ".join(f"${i}" for i in range(width))
     result = names if width == 1 else "{" + names + "}"
-    text = f"ld.global.{modifier}{suffix}.f32 {result}, [${width}];"
+    text = f"ld.global.cs{suffix}.f32 {result}, [${width}];"
     constraints = ",".join(["=f"] * width + ["l"])
     returns = _F32 if width == 1 else ir.LiteralStructType([_F32] * width)
     asm = ir.InlineAsm(ir.FunctionType(returns, [_I64]), text, constraints)
@@ -80,11 +80,11 @@ def _make_hinted_load(width: int, modifier: str) -> Any:
     return load
 
 
-def _make_hinted_store(width: int, modifier: str) -> Any:
+def _make_streaming_store(width: int) -> Any:
     suffix = "" if width == 1 else f".v{width}"
     names = ", ".join(f"${i + 1}" for i in range(width))
     operand = names if width == 1 else "{" + names + "}"
-    text = f"st.global.{modifier}{suffix}.f32 [$0], {operand};"
+    text = f"st.global.cs{suffix}.f32 [$0], {operand};"
     constraints = ",".join(["l"] + ["f"] * width + ["~{memory}"])
     kind = ir.FunctionType(ir.VoidType(), [_I64] + [_F32] * width)
     asm = ir.InlineAsm(kind, text, constraints, side_effect=True)
@@ -106,12 +106,10 @@ def _make_hinted_store(width: int, modifier: str) -> Any:
 
 # `move(target, i, source, j)`: copy `width` consecutive elements from source[j…] to target[i…].
 COPY = {width: _make_copy(width) for width in WIDTHS}
-# The same from global memory into a local array, through the read-only path (`nc`) or marked as read
-# once, so that L1 and L2 evict it first (`cs`).
-LOAD_READ_ONLY = {width: _make_hinted_load(width, "nc") for width in WIDTHS}
-LOAD_STREAMING = {width: _make_hinted_load(width, "cs") for width in WIDTHS}
+# The same from global memory into a local array, marked as read once, so that L1 and L2 evict it first.
+LOAD_STREAMING = {width: _make_streaming_load(width) for width in WIDTHS}
 # The same from a local array into global memory, marked as not read again soon.
-STORE_STREAMING = {width: _make_hinted_store(width, "cs") for width in WIDTHS}
+STORE_STREAMING = {width: _make_streaming_store(width) for width in WIDTHS}
 
 
 @intrinsic

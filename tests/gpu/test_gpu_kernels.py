@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 FAST = Protocol(warmup=3, samples=30, min_samples=10)
 TILED = {"tile_m": 128, "tile_n": 256, "tile_k": 8, "thread_m": 8, "thread_n": 16, "vector": 4, "pad": 4}
-TILED |= {"buffers": 2, "unroll": 8, "reg_cap": 0}
+TILED |= {"buffers": 1, "unroll": 8, "reg_cap": 0}
 SUM = {"block_size": 512, "blocks": 528, "vector": 4, "unroll": 8, "streaming": 1, "finish": "ticket"}
 SUM |= {"reg_cap": 0}
 ROWS = {"row_threads": 256, "rows": 1, "vector": 4, "cached": 8, "streaming": 0, "fastmath": 1, "reg_cap": 0}
