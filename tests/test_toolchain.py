@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,15 @@ def test_knobs_change_the_code_and_idle_caps_don_t(axpy):
 def test_other_architectures(axpy, cc):
     compiled = build(candidate_request(axpy, config(axpy), cc))
     assert compiled.cc == cc and compiled.kernels["axpy"].registers > 0
+
+
+def test_an_architecture_without_known_limits_has_no_occupancy(axpy):
+    candidate, case = config(axpy), axpy.cases[0]
+    compiled = build(candidate_request(axpy, candidate, (9, 0)))
+    compiled = replace(compiled.with_launches(axpy.launches(candidate, case)), cc=(99, 0))
+    assert compiled.resources.registers > 0
+    assert compiled.resources.occupancy is None and compiled.resources.limiter is None
+    assert compiled.max_threads == 1024
 
 
 def test_ptx_on_request(axpy):

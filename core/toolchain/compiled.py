@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ...telemetry.occupancy import max_threads_per_block, occupancy
+from ...telemetry.occupancy import LIMITS, MAX_BLOCK, max_threads_per_block, occupancy
 from ..errors import WarpdeckError
 from ..model import Launch, Resources, Value
 from .cache import pack, unpack
@@ -89,12 +89,17 @@ class Compiled:
     @property
     def max_threads(self) -> int:
         """The largest block that every kernel can be launched with, given its registers and bounds."""
-        limits = [max_threads_per_block(self.cc, k.registers) for k in self.kernels.values()]
-        return min([*limits, *(k.max_threads for k in self.kernels.values() if k.max_threads)])
+        limits = [k.max_threads for k in self.kernels.values() if k.max_threads]
+        if self.cc in LIMITS:
+            limits += [max_threads_per_block(self.cc, k.registers) for k in self.kernels.values()]
+        return min(limits, default=MAX_BLOCK)
 
     @property
     def resources(self) -> Resources:
-        """Of the first launch's kernel (of the first kernel, without occupancy, if none was given)."""
+        """Of the first launch's kernel (of the first kernel, if no launch was given).
+
+        Without a launch, or for an architecture without known limits, there is no occupancy.
+        """
         launch = self.launches[0] if self.launches else None
         entry = launch.entry if launch else next(iter(self.kernels))
         info = self.kernels[entry]
@@ -106,7 +111,7 @@ class Compiled:
             code_bytes=info.code_bytes,
             code_hash=self.code_hash,
         )
-        if launch is None:
+        if launch is None or self.cc not in LIMITS:
             return resources
         x, y, z = launch.block
         fit = occupancy(
