@@ -71,12 +71,13 @@ class Worker:
         self._sock = sock
         self._gpu: Gpu | None = None
         self._meter: Meter | None = None
+        self._progress = 0  # number of the item that a long job is at
         self._languages: dict[str, str] = {}
         self._bindings: dict[str, Binding] = {}
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, Any] = {}  # Subject, by code|key|launches
 
     def _tick(self) -> None:
-        wire.send(self._sock, {"tick": 1})
+        wire.send(self._sock, {"tick": self._progress})
 
     @property
     def gpu(self) -> Gpu:
@@ -97,19 +98,24 @@ class Worker:
         return {"payload": payload.get("payload")}
 
     def job_init(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Start CUDA. {device, clock: auto|cupti|event} -> device facts, `clock`, `cupti_error`."""
-        cupti, problem = None, None
+        """Start CUDA, without a context yet. {device, clock: auto|cupti|event} -> uuid"""
+        self._cupti, self._cupti_error = None, None
         if payload.get("clock", "auto") != "event":
             try:
-                cupti = CuptiClock(KernelRecords())
+                self._cupti = CuptiClock(KernelRecords())
             except CuptiError as error:  # absent, too old for the driver, or taken by a profiler
-                problem = str(error)
+                self._cupti_error = str(error)
                 if payload.get("clock") == "cupti":
-                    raise WorkerFault(Status.UNSUPPORTED, problem, fatal=True) from None
-        self._cupti = cupti
+                    raise WorkerFault(Status.UNSUPPORTED, str(error), fatal=True) from None
         self._gpu = Gpu(int(payload["device"]))
-        self._info = self._gpu.info()
-        return {**self._info, "clock": "cupti" if cupti else "event", "cupti_error": problem}
+        return {"uuid": self._gpu.uuid}
+
+    def job_open(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the context. -> device facts, `clock`, `cupti_error`"""
+        self.gpu.open()
+        self._info = self.gpu.info()
+        clock = "cupti" if self._cupti else "event"
+        return {**self._info, "clock": clock, "cupti_error": self._cupti_error}
 
     def job_helpers(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Load our own kernels. {cubin}"""
@@ -219,35 +225,27 @@ class Worker:
     def job_rounds(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """One measuring round over many candidates, in the order given.
 
-        {key, items: [{code, launches}], caches, samples, warmup, give_up: {cache: ms}} ->
-        {items: [{cache: {samples_ms, sm_clock_mhz, slow}} | {fault}]}. A candidate whose first three samples'
-        median is over `give_up` keeps those.
+        {key, items: [{code, launches}], caches, samples, warmup} ->
+        {items: [{cache: {samples_ms, sm_clock_mhz}} | {fault}]}. Ticks carry the number of the item at work.
         """
         answers: list[dict[str, Any]] = []
-        for item in payload["items"]:
+        warmup, samples = int(payload["warmup"]), int(payload["samples"])
+        for number, item in enumerate(payload["items"]):
+            self._progress = number
+            self._tick()
             answer: dict[str, Any] = {}
             try:
                 subject = self._subject({"key": payload["key"], **item})
                 for cache in payload["caches"]:
-                    answer[cache] = self._round(subject, CacheMode(cache), payload)
+                    protocol = Protocol(CacheMode(cache), warmup, samples, samples, False)
+                    timed = self.meter.measure(subject, protocol)
+                    answer[cache] = {"samples_ms": timed.samples_ms, "sm_clock_mhz": timed.sm_clock_mhz}
             except WorkerFault as fault:
                 if fault.fatal:
-                    raise WorkerFault(
-                        fault.status, f"item {len(answers)}: {fault.message}", fatal=True
-                    ) from fault
+                    raise
                 answer = {"fault": {"status": str(fault.status), "message": fault.message}}
             answers.append(answer)
         return {"items": answers, "clock": self.meter.lane.clock}
-
-    def _round(self, subject: Subject, cache: CacheMode, payload: Mapping[str, Any]) -> dict[str, Any]:
-        limit = (payload.get("give_up") or {}).get(str(cache))
-        warmup, samples = int(payload["warmup"]), int(payload["samples"])
-        if limit is not None:
-            first = self.meter.measure(subject, Protocol(cache, min(warmup, 2), 3, 3, False))
-            if sorted(first.samples_ms)[1] > limit:
-                return {"samples_ms": first.samples_ms, "sm_clock_mhz": first.sm_clock_mhz, "slow": True}
-        timed = self.meter.measure(subject, Protocol(cache, warmup, samples, samples, False))
-        return {"samples_ms": timed.samples_ms, "sm_clock_mhz": timed.sm_clock_mhz, "slow": False}
 
     def job_quick(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The environment's protocol. {code, key, launches, cache, samples} -> samples_ms"""
@@ -259,12 +257,22 @@ class Worker:
         """What the device can do at best, on this clock."""
         return dict(floors(self.meter.lane))
 
-    def job_vendor(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The vendor library's time. {key, path, protocol} -> as `time`, with `kernels` and `library`"""
-        from .vendor import time_vendor
+    def job_vendor_start(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Import torch and the workload's `vendor` function. {path} -> library"""
+        from .vendor import Library
 
-        binding = self._bindings[payload["key"]]
-        return time_vendor(self.meter, binding, payload["path"], _protocol(payload["protocol"]))
+        self._library = Library(payload["path"], self.gpu)
+        return {"library": self._library.name}
+
+    def job_vendor(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The vendor library's time. {key, protocol} -> as `time`, with `kernels`"""
+        from .vendor import VendorSubject, time_vendor
+
+        key = payload["key"]
+        name = f"vendor|{key}|"
+        if name not in self._subjects:
+            self._subjects[name] = VendorSubject(self.meter.lane, self._bindings[key], self._library)
+        return time_vendor(self.meter, self._subjects[name], _protocol(payload["protocol"]))
 
 
 def _protocol(data: Mapping[str, Any]) -> Protocol:

@@ -64,6 +64,7 @@ class ForkServer:
         handle = self.fork()
         try:
             handle.start(device, clock)
+            handle.open()
             if helpers is not None:
                 handle.load_helpers(helpers)
         except WorkerFault as fault:
@@ -151,10 +152,15 @@ class WorkerHandle:
         self.info: dict[str, Any] = {}
         self.loaded: set[str] = set()  # code ids
         self.bound: set[str] = set()  # binding keys
+        self.progress = 0  # the item that a job over many was last known to be at
 
-    def start(self, device: int, clock: str = "auto") -> None:
-        """Make the CUDA context and fill `info`."""
-        self.info = self.call("init", {"device": device, "clock": clock}, _INIT_S)
+    def start(self, device: int, clock: str = "auto") -> str:
+        """Start CUDA without a context yet; returns the GPU's UUID, for its lock."""
+        return str(self.call("init", {"device": device, "clock": clock}, _INIT_S)["uuid"])
+
+    def open(self) -> None:
+        """Create the CUDA context and fill `info`."""
+        self.info = self.call("open", {}, _INIT_S)
 
     def load_helpers(self, cubin: bytes) -> None:
         """Load the worker's own kernels; needed by every job that launches."""
@@ -196,11 +202,13 @@ class WorkerHandle:
         if not self.alive:
             raise WorkerDied(f"worker {self.pid} has ended")
         try:
+            self.progress = 0
             wire.send(self._sock, {"job": job, "payload": payload or {}})
             while True:
                 message, _ = wire.receive(self._sock, timeout_s)
                 if "tick" not in message:
                     break
+                self.progress = message["tick"] if isinstance(message["tick"], int) else 0
         except TimeoutError:
             self.kill()
             raise WorkerTimeout(f"no answer within {timeout_s:g} s: killed") from None

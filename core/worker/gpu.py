@@ -98,7 +98,7 @@ class Operation:
 
 
 class Gpu:
-    """The context, one stream, and loaded modules.
+    """A device and, once `open`, its context, one stream, and loaded modules.
 
     Uses the primary context, so that torch, where a vendor call needs it, shares it.
     """
@@ -114,10 +114,21 @@ class Gpu:
             raise WorkerFault(Status.UNSUPPORTED, f"no CUDA device {ordinal}; there are {count}", fatal=True)
         self.ordinal = ordinal
         self.device = check(d.cuDeviceGet(ordinal), "device")
-        self.context = check(d.cuDevicePrimaryCtxRetain(self.device), "creating a context")
-        check(d.cuCtxSetCurrent(self.context), "context")
-        self.stream = check(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING), "stream")
+        self.stream: Any = None
         self._modules: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    @property
+    def uuid(self) -> str:
+        """As NVML prints it."""
+        h = bytes(check(driver.cuDeviceGetUuid(self.device), "device uuid").bytes[:16]).hex()
+        return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+    def open(self) -> None:
+        """Create the context and the stream."""
+        d = driver
+        context = check(d.cuDevicePrimaryCtxRetain(self.device), "creating a context")
+        check(d.cuCtxSetCurrent(context), "context")
+        self.stream = check(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING), "stream")
 
     def attribute(self, name: str) -> int:
         """A device attribute by its name without CU_DEVICE_ATTRIBUTE_."""
@@ -127,8 +138,6 @@ class Gpu:
     def info(self) -> dict[str, Any]:
         """What the device is. Clocks in MHz, sizes in bytes, bandwidth in GB/s, rate in TFLOP/s."""
         raw_name = check(driver.cuDeviceGetName(128, self.device), "device name")
-        raw_uuid = check(driver.cuDeviceGetUuid(self.device), "device uuid").bytes
-        h = bytes(raw_uuid[:16]).hex()
         cc = (self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR"))
         sm_count = self.attribute("MULTIPROCESSOR_COUNT")
         sm_mhz = self.attribute("CLOCK_RATE") / 1e3
@@ -137,7 +146,7 @@ class Gpu:
         free, total = check(driver.cuMemGetInfo(), "memory")
         return {
             "name": bytes(raw_name).split(b"\0")[0].decode(),
-            "uuid": f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}",
+            "uuid": self.uuid,
             "compute_capability": cc,
             "sm_count": sm_count,
             "l2_bytes": self.attribute("L2_CACHE_SIZE"),

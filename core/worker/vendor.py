@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..model import CacheMode, Protocol, Status
+from ..model import Protocol, Status
 from .buffers import Binding
 from .faults import WorkerFault
-from .gpu import Operation
+from .gpu import Gpu, Operation
 from .lane import Lane
 from .measure import Meter, Subject
 
@@ -37,30 +37,42 @@ class _Array:
         }
 
 
-class VendorSubject(Subject):
-    """`vendor(torch, **tensors)` in place of a kernel launch; its kernels are learnt from one call."""
+class Library:
+    """torch, imported, and the workload's `vendor` function."""
 
-    def __init__(self, lane: Lane, binding: Binding, path: str) -> None:
-        super().__init__(lane, binding, "", "", [])
+    def __init__(self, path: str, gpu: Gpu) -> None:
         try:
             import torch
         except ImportError as error:
             raise WorkerFault(Status.UNSUPPORTED, f"no vendor time: torch doesn't import ({error})") from None
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        self._torch: Any = torch
-        torch.cuda.set_device(lane.gpu.ordinal)
-        self._stream = torch.cuda.ExternalStream(int(lane.gpu.stream))
-        self._function = _load(Path(path))
-        accepted = inspect.signature(self._function).parameters
+        self.torch: Any = torch
+        self.name = f"torch {torch.__version__}"
+        self.device = f"cuda:{gpu.ordinal}"
+        try:
+            torch.cuda.set_device(gpu.ordinal)
+            self.stream = torch.cuda.ExternalStream(int(gpu.stream))
+        except (AttributeError, RuntimeError) as error:  # torch without CUDA
+            raise WorkerFault(Status.UNSUPPORTED, f"no vendor time: {error}") from None
+        self.function = _load(Path(path))
+
+
+class VendorSubject(Subject):
+    """`vendor(torch, **tensors)` in place of a kernel launch; its kernels are learnt from one call."""
+
+    def __init__(self, lane: Lane, binding: Binding, library: Library) -> None:
+        super().__init__(lane, binding, "", "", [])
+        self._library = library
+        accepted = inspect.signature(library.function).parameters
         self._everything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
         self._accepted = set(accepted)
-        self._names: tuple[str, ...] | None = None
+        self.names: tuple[str, ...] | None = None
 
     def launches(self, index: int) -> list[Operation]:
         """One operation: the call on this set's tensors."""
         if index not in self._packed:
-            torch = self._torch
+            library, torch = self._library, self._library.torch
             target = self.binding.sets[index]
             tensors: dict[str, Any] = {}
             for argument in self.binding.arguments:
@@ -71,11 +83,11 @@ class VendorSubject(Subject):
                     tensors[name] = argument.value
                 elif argument.kind == "buffer":
                     array = _Array(target.pointers[name], tuple(argument.shape), argument.dtype)
-                    tensors[name] = torch.as_tensor(array, device=f"cuda:{self._lane.gpu.ordinal}")
+                    tensors[name] = torch.as_tensor(array, device=library.device)
 
             def call() -> tuple[int]:
-                with torch.no_grad(), torch.cuda.stream(self._stream):
-                    self._function(torch, **tensors)
+                with torch.no_grad(), torch.cuda.stream(library.stream):
+                    library.function(torch, **tensors)
                 return (0,)
 
             self._packed[index] = [Operation(call, (), self._kernels(call), tensors)]
@@ -83,13 +95,13 @@ class VendorSubject(Subject):
 
     def _kernels(self, call: Any) -> tuple[str, ...]:
         """The kernels of one call, in order. Raises WorkerFault if two calls differ."""
-        if self._names is None:
+        if self.names is None:
             cupti = self._lane.cupti
             for _ in range(_CALLS_BEFORE):
                 call()
             self._lane.gpu.synchronize()
             if cupti is None:
-                self._names = ("vendor",)
+                self.names = ("vendor",)
             else:
                 seen = []
                 for _ in range(2):
@@ -101,24 +113,21 @@ class VendorSubject(Subject):
                     raise WorkerFault(
                         Status.RUNTIME_ERROR, f"the vendor call launches {seen[0]}, then {seen[1]}"
                     )
-                self._names = seen[0]
-        assert self._names is not None
-        return self._names
+                self.names = seen[0]
+        assert self.names is not None
+        return self.names
 
 
-def time_vendor(meter: Meter, binding: Binding, path: str, protocol: Protocol) -> dict[str, Any]:
+def time_vendor(meter: Meter, subject: VendorSubject, protocol: Protocol) -> dict[str, Any]:
     """Samples of the vendor's call, as `Meter.measure` takes them, and its kernels."""
     try:
-        subject = VendorSubject(meter.lane, binding, path)
-        meter.sets(binding, CacheMode(protocol.cache))
         timed = meter.measure(subject, protocol)
     except WorkerFault:
         raise
     except Exception as error:
         # Not a candidate's failure: say what the library said and go on without a vendor time.
         raise WorkerFault(Status.UNSUPPORTED, f"no vendor time: {type(error).__name__}: {error}") from error
-    version = getattr(subject._torch, "__version__", "")
-    return {**timed.to_json(meter.lane), "kernels": list(subject._names or ()), "library": f"torch {version}"}
+    return {**timed.to_json(meter.lane), "kernels": list(subject.names or ())}
 
 
 def _load(path: Path) -> Any:

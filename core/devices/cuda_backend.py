@@ -1,0 +1,460 @@
+"""One workload on one CUDA device: compile, check and time its candidates in worker processes."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..check import CheckPlan
+from ..errors import UsageError, WarpdeckError
+from ..model import CacheMode, Candidate, Case, CheckResult, Evaluation, Measurement, Protocol, Status, Trust
+from ..toolchain import Compiled, CompileError
+from ..worker import WorkerFault, WorkerHandle
+from ..worker.session import Code, Session
+from ..worker.watch import Watch
+from ..workload import Workload
+from .base import Paired, floor_ms
+
+if TYPE_CHECKING:
+    from .cuda import CudaDevice
+
+_EMPTY = np.empty(0)
+_CACHES = (CacheMode.COLD, CacheMode.HOT)
+_PAIR_WARMUP = 10
+
+Samples = Mapping[CacheMode, NDArray[np.float64]]
+
+
+class CudaBackend:
+    """One workload on one CUDA device. See `base.Backend`."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        workload: Workload,
+        cases: Sequence[Case],
+        seed: int,
+        *,
+        allow_shared: bool = False,
+    ) -> None:
+        self.info = device.info
+        self._device = device
+        self._workload = workload
+        names = {case.name for case in cases}
+        self._correctness = [c for c in workload.correctness_cases() if c.name not in names]
+        # A seed makes a run repeatable; code that may be hostile gets data it can't know in advance.
+        secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
+        self._plan = CheckPlan(workload, [*self._correctness, *cases], seed=None if secret else seed)
+        self._watch = Watch(device.info.uuid or "", allow_shared=allow_shared)
+        self._session = Session(device.spawn, workload, self._plan, self._watch)
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
+        self._strong: Future[None] | None = self._background.submit(self._plan.assert_strong)
+        self._futures: dict[str, Future[Compiled]] = {}
+        self._codes: dict[str, Code] = {}  # by candidate id
+        self._measured: dict[Any, Evaluation] = {}  # by binary and launches
+        self._sources: set[str] = set()  # hashes of the user's sources that a fresh worker ran
+        self._quick: dict[tuple[str, str, CacheMode, int], dict[str, Any]] = {}
+        self._failed: dict[tuple[str, str], Status] = {}
+        self._vendor: dict[tuple[str, CacheMode], Measurement | None] = {}
+        self._vendor_problem: str | None = None
+        self._pair: tuple[tuple[str, str], WorkerHandle] | None = None
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def _submit(self, candidate: Candidate, cases: Sequence[Case]) -> Future[Compiled]:
+        if candidate.id not in self._futures:
+            self._futures[candidate.id] = self._device.pool.submit(
+                self._workload, candidate, cases[0], self._device.cc
+            )
+        return self._futures[candidate.id]
+
+    def _code(self, candidate: Candidate, cases: Sequence[Case]) -> Code:
+        """Compiled code with the launches of these cases. Raises CompileError, UsageError, ToolchainError."""
+        compiled = self._submit(candidate, cases).result()
+        known = self._codes.get(candidate.id)
+        launches = dict(known.launches) if known else {}
+        for case in cases:
+            if case.name not in launches:
+                launches[case.name] = self._workload.launches(candidate, case)
+                compiled.with_launches(launches[case.name])
+        code = Code(candidate.id, candidate.variant, compiled, launches)
+        self._codes[candidate.id] = code
+        return code
+
+    def _problem(self, code: Code, cases: Sequence[Case]) -> str | None:
+        """Why a launch can't work on this device; None if it can."""
+        limits = self._device.limits
+        for case in cases:
+            for launch in code.launches[case.name]:
+                threads = math.prod(launch.block)
+                if threads > code.compiled.max_threads:
+                    return f"{threads} threads a block need more registers than an SM has"
+                shared = launch.shared + code.compiled.kernels[launch.entry].shared_bytes
+                if shared > limits["max_shared_bytes"]:
+                    return f"{shared} bytes of shared memory a block; {limits['max_shared_bytes']} at most"
+        return None
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol) -> Evaluation:
+        """Compile, check and time one candidate on every case."""
+        return next(self.evaluate_many([candidate], cases, protocol))
+
+    def evaluate_many(
+        self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol | None
+    ) -> Iterator[Evaluation]:
+        """In order; candidates ahead compile meanwhile. Without a protocol they are only checked."""
+        ahead: deque[Candidate] = deque()
+        source = iter(candidates)
+        window = 2 * self._device.pool.workers
+        while True:
+            while len(ahead) < window and (following := next(source, None)) is not None:
+                self._submit(following, cases)
+                ahead.append(following)
+            if not ahead:
+                return
+            yield self._evaluate(ahead.popleft(), cases, protocol)
+
+    def admit(self, candidates: Sequence[Candidate], case: Case) -> list[Evaluation]:
+        """Compile and check on a case and on the correctness cases, without timing; in order."""
+        return list(self.evaluate_many(candidates, [case], None))
+
+    def verify(self, candidate: Candidate, case: Case, draws: Sequence[int]) -> CheckResult:
+        """Launch once for each input draw, in one module, and judge every output; the first failure ends it.
+
+        Draws of `check.POOL` and above repeat an earlier one with a part of the data changed.
+        """
+        handle = self._worker(candidate)
+        result = CheckResult(case.name, case.role, Status.OK)
+        try:
+            code = self._code(candidate, [case])
+            for draw in draws:
+                found = self._session.check(handle, code, case, draw)
+                if found.status is not Status.OK:
+                    result = found
+                    break
+                result = replace(result, max_error=max(result.max_error or 0.0, found.max_error or 0.0))
+        except CompileError as error:
+            result = replace(result, status=Status.COMPILE_ERROR, reason=str(error))
+        except WorkerFault as fault:
+            result = replace(result, status=fault.status, reason=fault.message)
+        if result.status is not Status.OK:
+            self._session.retire(handle)
+        return result
+
+    def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
+        try:
+            code = self._code(candidate, cases)
+        except CompileError as error:
+            return Evaluation(candidate, Status.COMPILE_ERROR, str(error))
+        except UsageError as error:  # a launch that no device allows
+            return Evaluation(candidate, Status.RESTRICTED, str(error))
+        resources = code.compiled.with_launches(code.launches[cases[0].name]).resources
+        base = Evaluation(
+            candidate,
+            Status.RESTRICTED,
+            launches={case.name: code.launches[case.name] for case in cases},
+            resources=resources,
+            compile_s=code.compiled.seconds,
+        )
+        problem = self._problem(code, cases)
+        if problem:
+            return replace(base, message=problem)
+        binary = self._binary(code, cases, protocol)
+        known = self._measured.get(binary)
+        if known is not None and known.candidate.id != candidate.id:
+            return replace(known, candidate=candidate, same_as=known.candidate.id, compile_s=base.compile_s)
+        evaluation = self._run(base, code, cases, protocol)
+        if evaluation.status in (Status.OK, Status.INCORRECT):
+            self._measured[binary] = evaluation
+        return evaluation
+
+    @staticmethod
+    def _binary(code: Code, cases: Sequence[Case], protocol: Protocol | None) -> Any:
+        return code.compiled.code_hash, tuple((c.name, code.launches[c.name]) for c in cases), protocol
+
+    def _run(
+        self, base: Evaluation, code: Code, cases: Sequence[Case], protocol: Protocol | None
+    ) -> Evaluation:
+        self._require_strong()
+        handle = self._worker(base.candidate)
+        checks: list[CheckResult] = []
+        measurements: list[Measurement] = []
+        started, check_s = perf_counter(), 0.0
+        try:
+            for case in (*self._applicable(base.candidate), *cases):
+                checks.append(self._checked(handle, base.candidate, code, case))
+                if checks[-1].status is not Status.OK:
+                    break
+            else:
+                check_s = perf_counter() - started
+                for case in cases:
+                    if protocol is None:
+                        break
+                    measured, verdict = self._session.time(handle, code, case, protocol)
+                    if measured is None:
+                        checks.append(verdict)
+                        break
+                    measurements.append(measured)
+        except WorkerFault as fault:
+            return self._end(handle, replace(base, status=fault.status, message=fault.message), checks)
+        except CompileError as error:
+            return self._end(handle, replace(base, status=Status.LAUNCH_ERROR, message=str(error)), checks)
+        wrong = next((c for c in checks if c.status is not Status.OK), None)
+        if wrong is not None:
+            # What wrote where it must not may have written anywhere: this context isn't to be trusted again.
+            handle.kill()
+            message = f"case {wrong.case}: {wrong.reason}"
+            return self._end(handle, replace(base, status=wrong.status, message=message), checks)
+        labels = sorted(
+            {label for m in measurements for label in m.throttle if label.startswith("GPU shared")}
+        )
+        done = replace(
+            base,
+            status=Status.OK,
+            message="; ".join(labels),
+            measurements=tuple(measurements),
+            check_s=check_s,
+            time_s=perf_counter() - started - check_s,
+        )
+        return self._end(handle, done, checks)
+
+    def _checked(self, handle: WorkerHandle, candidate: Candidate, code: Code, case: Case) -> CheckResult:
+        if case.name not in code.launches:
+            code = self._code(candidate, [*self._applicable(candidate)])
+        return self._session.check(handle, code, case, self._session.any_draw(case))
+
+    def _applicable(self, candidate: Candidate) -> list[Case]:
+        """The workload's correctness cases that a configuration is valid for."""
+        spaces = [s for s in self._workload.spaces.values() if s.variant == candidate.variant]
+        found = []
+        for case in self._correctness:
+            if spaces and all(s.why_invalid(candidate.config, case.params) for s in spaces):
+                continue
+            try:
+                self._workload.launches(candidate, case)
+            except UsageError:
+                continue
+            found.append(case)
+        return found
+
+    def _worker(self, candidate: Candidate) -> WorkerHandle:
+        """Fresh for code of others; shared by bundled code, and by the user's after its first fresh run."""
+        trust = self._workload.trust
+        if trust in (Trust.GENERATED, Trust.REMOTE):
+            return self._session.fresh()
+        if trust is Trust.OWN and candidate.source_hash not in self._sources:
+            self._sources.add(candidate.source_hash)
+            self._session.renew()
+        return self._session.warm()
+
+    def _end(self, handle: WorkerHandle, evaluation: Evaluation, checks: list[CheckResult]) -> Evaluation:
+        if not handle.alive or self._workload.trust in (Trust.GENERATED, Trust.REMOTE):
+            self._session.retire(handle)
+        return replace(evaluation, checks=tuple(checks))
+
+    def _require_strong(self) -> None:
+        """Wait for the inputs; raise VerificationError if the cases prove nothing."""
+        if self._strong is not None:
+            self._strong.result()
+            self._strong = None
+
+    # -- the environment's protocol ----------------------------------------------------------------
+
+    def quick(
+        self,
+        candidate: Candidate,
+        case: Case,
+        *,
+        cache: CacheMode,
+        samples: int = 5,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """One warm-up and `samples` launches. A candidate is checked when it is first met."""
+        failed = self._failed.get((candidate.id, case.name))
+        if failed is not None:
+            return failed, _EMPTY
+        key = (candidate.id, case.name, cache, samples)
+        payload = self._quick.get(key)
+        handle = self._session.warm()
+        try:
+            if payload is None or case.name not in handle.bound or candidate.id not in handle.loaded:
+                payload = self._first(handle, candidate, case)
+                if payload is None:
+                    return self._failed[candidate.id, case.name], _EMPTY
+                payload = self._quick[key] = {**payload, "cache": str(cache), "samples": samples}
+                handle = self._session.warm()
+            answer = handle.call("quick", payload)
+        except WorkerFault as fault:
+            self._failed[candidate.id, case.name] = fault.status
+            if fault.fatal:
+                self._session.renew()
+            return fault.status, _EMPTY
+        return Status.OK, np.asarray(answer["samples_ms"], dtype=np.float64)
+
+    def _first(self, handle: WorkerHandle, candidate: Candidate, case: Case) -> dict[str, Any] | None:
+        """Compile, check and bind; None (and a remembered status) if the candidate fails."""
+        self._require_strong()
+        try:
+            code = self._code(candidate, [case])
+            problem = self._problem(code, [case])
+        except CompileError:
+            self._failed[candidate.id, case.name] = Status.COMPILE_ERROR
+            return None
+        except UsageError:
+            self._failed[candidate.id, case.name] = Status.RESTRICTED
+            return None
+        if problem:
+            self._failed[candidate.id, case.name] = Status.RESTRICTED
+            return None
+        verdict = self._session.check(handle, code, case, self._session.any_draw(case))
+        if verdict.status is not Status.OK:
+            handle.kill()
+            self._session.retire(handle)
+            self._failed[candidate.id, case.name] = verdict.status
+            return None
+        return self._session.payload(handle, code, case)
+
+    # -- comparing ---------------------------------------------------------------------------------
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        """A B B A in one fresh context (kept while the same two are compared on further cases)."""
+        self._require_strong()
+        handle = self._pair_worker(a, b)
+        codes = [self._code(candidate, [case]) for candidate in (a, b)]
+        payloads = [self._session.payload(handle, code, case) for code in codes]
+        job = {
+            "key": case.name,
+            "a": {k: payloads[0][k] for k in ("code", "launches")},
+            "b": {k: payloads[1][k] for k in ("code", "launches")},
+            "cache": str(cache),
+            "blocks": blocks,
+            "warmup": _PAIR_WARMUP,
+        }
+        try:
+            answer, labels = self._session.watched(handle, "pair", job, case)
+        except WorkerFault as fault:
+            self._drop_pair()
+            raise WarpdeckError(f"comparing on case {case.name}: {fault.status}: {fault.message}") from None
+        return Paired(
+            case.name,
+            cache,
+            answer["clock"],
+            np.asarray(answer["a_ms"], dtype=np.float64),
+            np.asarray(answer["b_ms"], dtype=np.float64),
+            labels,
+        )
+
+    def _pair_worker(self, a: Candidate, b: Candidate) -> WorkerHandle:
+        pair = (a.id, b.id)
+        if self._pair is None or self._pair[0] != pair or not self._pair[1].alive:
+            self._drop_pair()
+            self._pair = (pair, self._session.fresh())
+        return self._pair[1]
+
+    def _drop_pair(self) -> None:
+        if self._pair is not None:
+            self._session.retire(self._pair[1])
+            self._pair = None
+
+    def rounds(
+        self, candidates: Sequence[Candidate], case: Case, *, samples: int, warmup: int
+    ) -> tuple[list[Samples | Evaluation], str]:
+        """One measuring round: `samples` cold and hot samples of every candidate, in the order given.
+
+        A candidate that fails gets an evaluation in place of samples; the others go on in a new worker.
+        Also returns the clock's name.
+        """
+        found: list[Samples | Evaluation] = []
+        while len(found) < len(candidates):
+            self._round(candidates[len(found) :], case, samples, warmup, found)
+        return found, self._device.clock
+
+    def _round(
+        self,
+        candidates: Sequence[Candidate],
+        case: Case,
+        samples: int,
+        warmup: int,
+        found: list[Samples | Evaluation],
+    ) -> None:
+        """Measure until the end or the first failure that costs the worker; append to `found`."""
+        handle = self._session.warm()
+        job: dict[str, Any] = {"key": case.name, "samples": samples, "warmup": warmup, "items": []}
+        job["caches"] = [str(cache) for cache in _CACHES]
+        for candidate in candidates:
+            payload = self._session.payload(handle, self._code(candidate, [case]), case)
+            job["items"].append({"code": payload["code"], "launches": payload["launches"]})
+        try:
+            answer, _ = self._session.watched(handle, "rounds", job, case)
+        except WorkerFault as fault:
+            if not fault.fatal:
+                raise WarpdeckError(f"case {case.name}: {fault.status}: {fault.message}") from None
+            self._session.renew()
+            # The finished ones are measured again: their samples died with the worker.
+            at = min(handle.progress, len(candidates) - 1)
+            if at:
+                self._round(candidates[:at], case, samples, warmup, found)
+            found.append(Evaluation(candidates[at], fault.status, fault.message))
+            return
+        for candidate, item in zip(candidates, answer["items"], strict=True):
+            if "fault" in item:
+                status = Status(item["fault"]["status"])
+                found.append(Evaluation(candidate, status, str(item["fault"]["message"])))
+            else:
+                found.append({cache: np.asarray(item[str(cache)]["samples_ms"]) for cache in _CACHES})
+
+    # -- what to compare with ----------------------------------------------------------------------
+
+    def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
+        """The vendor library's time on the same clock; None where there is no vendor or no torch."""
+        key = (case.name, cache)
+        if key not in self._vendor:
+            self._vendor[key] = self._time_vendor(case, Protocol(cache=cache))
+        return self._vendor[key]
+
+    def vendor_round(self, case: Case, *, samples: int) -> Samples:
+        """Cold and hot samples of the vendor's kernel; empty where there is none."""
+        found: dict[CacheMode, NDArray[np.float64]] = {}
+        for cache in _CACHES:
+            protocol = Protocol(cache, warmup=2, samples=samples, min_samples=samples, adaptive=False)
+            measured = self._time_vendor(case, protocol)
+            if measured is not None:
+                found[cache] = measured.samples_ms
+        return found
+
+    @property
+    def vendor_problem(self) -> str | None:
+        """Why there is no vendor time, if one was asked for."""
+        return self._vendor_problem
+
+    def _time_vendor(self, case: Case, protocol: Protocol) -> Measurement | None:
+        trusted = self._workload.trust in (Trust.BUNDLED, Trust.OWN)
+        if self._workload.vendor_name is None or not trusted or self._vendor_problem:
+            return None
+        try:
+            return self._session.time_vendor(case, protocol)
+        except WorkerFault as fault:
+            self._vendor_problem = fault.message
+            return None
+
+    def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
+        """The physical floor of a case."""
+        return floor_ms(self._workload, case, self.info, cache)
+
+    def close(self) -> None:
+        """End the workers and remove the data. The device stays open."""
+        self._background.shutdown(wait=True, cancel_futures=True)
+        try:
+            self._drop_pair()
+            self._session.close()
+        finally:
+            self._plan.close()

@@ -1,0 +1,293 @@
+"""One workload on one GPU: which worker runs what, with buffers bound, code loaded and outputs verified."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..check import POOL, CheckPlan
+from ..errors import WarpdeckError
+from ..model import CacheMode, Case, CheckResult, Launch, Measurement, Protocol, Status
+from ..stats import median_ci
+from ..toolchain import Compiled
+from ..workload import Workload
+from .client import KERNEL_S, WorkerHandle
+from .exchange import Exchange, view
+from .faults import WorkerFault
+from .watch import Outcome, Watch
+
+_ALL_DRAWS_BYTES = 64 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
+_UPLOAD_BYTES_PER_S = 5e8  # a pessimist's rate, to stretch the time limit by
+_LOADED = 128  # modules kept in a worker
+_TRIES = 3
+_PAUSE_S = 0.5
+_IMPORT_S = 120.0  # of torch, on a slow disk
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled candidate, ready to run. `key` is unique for its module; `launches` by case name."""
+
+    key: str
+    variant: str
+    compiled: Compiled
+    launches: Mapping[str, tuple[Launch, ...]] = field(default_factory=dict)
+
+    def wire(self, case: Case) -> list[list[Any]]:
+        """Its launches as a worker takes them, kernels by symbol."""
+        return [
+            [self.compiled.entries[x.entry], list(x.grid), list(x.block), x.shared]
+            for x in self.launches[case.name]
+        ]
+
+
+class Session:
+    """Runs candidates of one workload in workers.
+
+    Args:
+        spawn: makes a fresh worker with the helper kernels loaded.
+        workload: whose arguments.
+        plan: inputs and verdicts.
+        watch: brackets every measurement.
+        kernel_s: time limit of one kernel, in seconds.
+    """
+
+    def __init__(
+        self,
+        spawn: Callable[[], WorkerHandle],
+        workload: Workload,
+        plan: CheckPlan,
+        watch: Watch,
+        *,
+        kernel_s: float = KERNEL_S,
+    ) -> None:
+        self._spawn = spawn
+        self._workload = workload
+        self._plan = plan
+        self._watch = watch
+        self._kernel_s = kernel_s
+        self._exchange = Exchange()
+        self._numbers: dict[str, int] = {}  # case name -> number, for file names
+        self._warm: WorkerHandle | None = None
+        self._vendor: WorkerHandle | None = None
+        self._reference = str(workload.folder / "reference.py")
+        self._loaded: dict[int, OrderedDict[str, None]] = {}  # by worker's process id, oldest first
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def warm(self) -> WorkerHandle:
+        """The worker that trusted candidates share; a new one if it ended."""
+        if self._warm is None or not self._warm.alive:
+            self._warm = self.fresh()
+        return self._warm
+
+    def fresh(self) -> WorkerHandle:
+        """A new worker, for one use; `retire` it."""
+        return self._spawn()
+
+    def retire(self, handle: WorkerHandle | None) -> None:
+        """End a worker and forget what it held. Raises WarpdeckError if its process can't be ended."""
+        if handle is None:
+            return
+        self._loaded.pop(handle.pid, None)
+        if handle is self._warm:
+            self._warm = None
+        handle.close()
+        if not handle.gone:
+            raise WarpdeckError(
+                f"worker process {handle.pid} can't be ended: the driver holds it; the GPU may need a reset"
+            )
+
+    def renew(self) -> None:
+        """End the warm worker; the next use gets a new one."""
+        self.retire(self._warm)
+
+    # -- what a worker needs -----------------------------------------------------------------------
+
+    def draws(self, case: Case) -> tuple[int, ...]:
+        """Numbers of the input draws in use for a case."""
+        shapes = self._workload.shapes(case)
+        size = sum(
+            math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
+            for a in self._workload.arguments
+            if a.is_input
+        )
+        return tuple(range(POOL if size <= _ALL_DRAWS_BYTES else 2))
+
+    def limit_s(self, case: Case) -> float:
+        """Longest silence of a worker on a case: a kernel's limit, and time to upload its inputs."""
+        return self._kernel_s + self._workload.total_bytes(case) * 2 / _UPLOAD_BYTES_PER_S
+
+    def payload(self, handle: WorkerHandle, code: Code, case: Case) -> dict[str, Any]:
+        """Load the code and bind the case, once each; what every job on them needs."""
+        self.load(handle, code)
+        self.bind(handle, case)
+        return {"code": code.key, "key": case.name, "launches": code.wire(case)}
+
+    def load(self, handle: WorkerHandle, code: Code) -> None:
+        """Load a module; the oldest goes when there are many."""
+        known = self._loaded.setdefault(handle.pid, OrderedDict())
+        if code.key in known:
+            known.move_to_end(code.key)
+            return
+        compiled = code.compiled
+        handle.load(code.key, compiled.cubin, list(compiled.entries.values()), compiled.language)
+        known[code.key] = None
+        if len(known) > _LOADED:
+            handle.unload(known.popitem(last=False)[0])
+
+    def bind(self, handle: WorkerHandle, case: Case) -> None:
+        """Tell a worker about a case's buffers and inputs."""
+        if case.name in handle.bound:
+            return
+        shapes, scalars = self._workload.shapes(case), self._workload.scalars(case)
+        arguments: list[dict[str, Any]] = []
+        for a in self._workload.arguments:
+            item: dict[str, Any] = {"name": a.name, "kind": a.kind, "dtype": a.dtype}
+            if a.kind == "scalar":
+                item["value"] = scalars[a.name]
+            else:
+                nbytes = math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
+                item |= {"direction": a.direction, "shape": list(shapes[a.name]), "nbytes": nbytes}
+            arguments.append(item)
+        seeds = {
+            draw: {
+                name: {"path": str(array.filename), "offset": 0}
+                for name, array in self._plan.inputs(case, draw).items()
+            }
+            for draw in self.draws(case)
+        }
+        outputs = {name: {"path": str(path), "offset": 0} for name, path in self._files(case).items()}
+        handle.bind(case.name, {"arguments": arguments, "seeds": seeds, "outputs": outputs})
+
+    def _files(self, case: Case) -> dict[str, Path]:
+        number = self._numbers.setdefault(case.name, len(self._numbers))
+        shapes = self._workload.shapes(case)
+        return {
+            a.name: self._exchange.allocate(
+                f"out{number}-{a.name}", math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
+            )
+            for a in self._workload.arguments
+            if a.is_output
+        }
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def call(self, handle: WorkerHandle, job: str, payload: dict[str, Any], case: Case) -> dict[str, Any]:
+        """A job on a case. Out of memory, it is tried again without the other cases' buffers."""
+        try:
+            return handle.call(job, payload, self.limit_s(case))
+        except WorkerFault as fault:
+            others = handle.bound - {case.name}
+            if fault.status is not Status.OUT_OF_MEMORY or fault.fatal:
+                raise
+            for key in (*others, case.name):
+                handle.release(key)
+            self.bind(handle, case)
+            return handle.call(job, payload, self.limit_s(case))
+
+    def check(self, handle: WorkerHandle, code: Code, case: Case, draw: int) -> CheckResult:
+        """Run once on a draw and judge the outputs. Raises WorkerFault."""
+        payload = self.payload(handle, code, case)
+        if draw not in self.draws(case):
+            inputs = {
+                name: {"path": str(array.filename), "offset": 0}
+                for name, array in self._plan.inputs(case, draw).items()
+            }
+            handle.call("seed", {"key": case.name, "seed": draw, "inputs": inputs})
+        answer = self.call(handle, "run", {**payload, "seed": draw}, case)
+        return self._judge(code, case, draw, answer)
+
+    def _judge(self, code: Code, case: Case, draw: int, answer: Mapping[str, Any]) -> CheckResult:
+        if answer["damage"] is not None:
+            return CheckResult(case.name, case.role, Status.INCORRECT, str(answer["damage"]))
+        shapes = self._workload.shapes(case)
+        outputs = {
+            name: view(path, shapes[name], self._workload.argument(name).dtype)
+            for name, path in self._files(case).items()
+        }
+        return self._plan.verify(case, draw, outputs, variant=code.variant)
+
+    def time(
+        self, handle: WorkerHandle, code: Code, case: Case, protocol: Protocol
+    ) -> tuple[Measurement | None, CheckResult]:
+        """Measure, and judge the outputs of a launch that the kernel couldn't predict.
+
+        Raises WorkerFault; its status is `throttled` if the GPU was disturbed in all of three tries.
+        """
+        payload = {**self.payload(handle, code, case), "protocol": protocol.to_json()}
+        answer, labels = self.watched(handle, "time", payload, case)
+        found = self._judge(code, case, int(answer["seed"]), answer)
+        if found.status is not Status.OK:
+            reason = f"wrong in a timed launch although right before: {found.reason}"
+            return None, CheckResult(found.case, found.role, found.status, reason, found.max_error)
+        return measurement(case, protocol.cache, answer, labels), found
+
+    def watched(
+        self, handle: WorkerHandle, job: str, payload: dict[str, Any], case: Case
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """A measuring job between two readings of NVML. Discarded and repeated when it was disturbed."""
+        outcome = Outcome()
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE_S * 4 ** (attempt - 1))
+            self._watch.before({handle.pid})
+            answer = self.call(handle, job, payload, case)
+            outcome = self._watch.after({handle.pid})
+            if not outcome.spoiled:
+                return answer, outcome.labels
+        hint = "; stop it, or measure with --allow-shared" if outcome.shared else ""
+        raise WorkerFault(Status.THROTTLED, f"disturbed {_TRIES} times: {', '.join(outcome.spoiled)}{hint}")
+
+    def time_vendor(self, case: Case, protocol: Protocol) -> Measurement:
+        """The vendor library's time, in a worker of its own that keeps torch loaded. Raises WorkerFault."""
+        if self._vendor is None or not self._vendor.alive:
+            self._vendor = self._spawn()
+            self._vendor.call("vendor_start", {"path": self._reference}, _IMPORT_S)
+        handle = self._vendor
+        for other in handle.bound - {case.name}:
+            handle.release(other)
+        self.bind(handle, case)
+        answer, labels = self.watched(
+            handle, "vendor", {"key": case.name, "protocol": protocol.to_json()}, case
+        )
+        return measurement(case, protocol.cache, answer, labels)
+
+    def any_draw(self, case: Case) -> int:
+        """An unpredictable draw for a check."""
+        return secrets.choice(self.draws(case))
+
+    def close(self) -> None:
+        """End the warm worker and remove the shared files."""
+        try:
+            self.retire(self._vendor)
+            self.renew()
+        finally:
+            self._exchange.close()
+
+
+def measurement(
+    case: Case, cache: CacheMode, answer: Mapping[str, Any], labels: Sequence[str] = ()
+) -> Measurement:
+    """A `time` or `vendor` job's answer as a measurement. Raises WorkerFault if it isn't one."""
+    samples = np.asarray(answer["samples_ms"], dtype=np.float64)
+    if samples.ndim != 1 or samples.size == 0 or not np.all(np.isfinite(samples)) or np.any(samples < 0):
+        raise WorkerFault(Status.RUNTIME_ERROR, "the worker gave impossible times", fatal=True)
+    return Measurement(
+        case=case.name,
+        cache=cache,
+        clock=str(answer["clock"]),
+        samples_ms=samples,
+        sm_clock_mhz=answer.get("sm_clock_mhz"),
+        throttle=tuple(labels),
+        event_floor_ms=answer.get("event_floor_ms"),
+        ci95_ms=median_ci(samples),
+    )

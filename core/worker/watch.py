@@ -1,0 +1,95 @@
+"""What else happened on the GPU around a measurement: throttling and other processes, as NVML tells.
+
+Read by the run process strictly before and after what is timed, never in between.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...telemetry import nvml
+
+POWER_CAP = "software power cap"
+_POWER = "power"  # its violation counter
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`spoiled`: why the measurement must be discarded; `labels`: what is only said beside it."""
+
+    spoiled: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    shared: bool = False  # another process was on the GPU
+
+
+class Watch:
+    """Brackets measurements on one GPU.
+
+    Args:
+        uuid: which GPU.
+        allow_shared: other processes only label a result.
+    """
+
+    def __init__(self, uuid: str, *, allow_shared: bool = False) -> None:
+        self._uuid = uuid
+        self._allow_shared = allow_shared
+        self._foreign: tuple[str, ...] = ()
+        self._violations: dict[str, int] = {}
+        self._since = 0.0
+
+    def before(self, workers: Collection[int]) -> None:
+        """Note the counters; `workers` are our processes that have a context."""
+        self._foreign = self._others(workers)
+        self._violations = nvml.violations(self._uuid)
+        self._since = time.monotonic()
+
+    def after(self, workers: Collection[int]) -> Outcome:
+        """What happened since `before`."""
+        counters = nvml.violations(self._uuid)
+        reasons = nvml.snapshot(self._uuid, slow=False)
+        now = set((reasons.throttle if reasons else None) or ())
+        spoiled = [f"{name} throttling" for name in nvml.disturbances(self._violations, counters)]
+        spoiled += sorted(now & nvml.DISTURBING_REASONS)
+        capped = counters.get(_POWER, 0) > self._violations.get(_POWER, 0) or POWER_CAP in now
+        labels = [POWER_CAP] if capped else []
+        foreign = tuple(dict.fromkeys((*self._foreign, *self._others(workers))))
+        if foreign:
+            text = f"GPU shared with {', '.join(foreign)}"
+            (labels if self._allow_shared else spoiled).append(text)
+        return Outcome(tuple(dict.fromkeys(spoiled)), tuple(labels), bool(foreign))
+
+    def _others(self, workers: Collection[int]) -> tuple[str, ...]:
+        return foreign(nvml.compute_processes(self._uuid), workers)
+
+
+def foreign(listed: list[nvml.ComputeProcess], workers: Collection[int]) -> tuple[str, ...]:
+    """Descriptions of listed processes that aren't ours (a worker, this process, or a descendant of it).
+
+    In a container NVML can list the host's process ids, or none. Where it lists none of our workers although
+    they have contexts, ids mean nothing here and only their number is compared.
+    """
+    pids = {process.pid for process in listed}
+    if workers and not pids & set(workers):
+        extra = len(pids) - len(workers)
+        return (f"{extra} other process{'es' if extra > 1 else ''}",) if extra > 0 else ()
+    others = [p for p in listed if p.pid not in workers and not _descends(p.pid, os.getpid())]
+    return tuple(f"process {p.pid}" + (f" ({Path(p.name).name})" if p.name else "") for p in others)
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    """Whether a process is `ancestor` or was started, directly or not, by it."""
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return False
+        pid = int(stat.rpartition(")")[2].split()[1])
+        if pid <= 1:
+            return False
+    return False
