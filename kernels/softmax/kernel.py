@@ -7,7 +7,8 @@ the registers is read twice (the second time L2 has most of it). Rows whose leng
 `vector` are handled element by element.
 
 What limits it: DRAM, if registers hold the whole row and several blocks share a multiprocessor, so that
-one block's loads overlap another's stores (on an H200 97% of a copy's rate at 8192², 100% at 4096²). Configurations that cache less than a row pay for the second read, those that cache more idle.
+one block's loads overlap another's stores (on an H200 97% of a copy's rate at 8192², 100% at 4096²).
+Configurations that cache less than a row pay for the second read, those that cache more idle.
 """
 
 # Device code: Numba's stubs describe the host's side of these calls.
