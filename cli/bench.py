@@ -132,7 +132,7 @@ def _show(outcome: Comparison, *, as_json: bool, stream: bool) -> None:
         (json_line if stream else json_document)(outcome.to_json())
         return
     clock = f", {outcome.clock} clock" if outcome.clock else ""
-    line(f"{outcome.workload} on {outcome.device.label}, {outcome.cache} cache{clock}")
+    line(f"{outcome.workload}, {outcome.device.label}, {outcome.cache} cache{clock}")
     line(f"  this     {outcome.subject.label}")
     line(f"  against  {outcome.rival.label}")
     for side, evaluation in (("this", outcome.subject_evaluation), ("against", outcome.rival_evaluation)):

@@ -59,7 +59,7 @@ def check(
     if as_json:
         json_document(found.to_json())
     else:
-        line(f"{found.workload}, variant {found.variant}, on {found.device.label}")
+        line(f"{found.workload}, variant {found.variant}, {found.device.label}")
         table(
             ["case", "role", "status", "largest error", "reason"],
             [

@@ -74,6 +74,15 @@ def line(text: str = "") -> None:
     print(text)
 
 
+def confirmed(question: str) -> bool:
+    """Ask on stderr; no without a terminal to answer on."""
+    if not sys.stdin.isatty():
+        error(f"{question} (no terminal to answer on: pass --yes)")
+        return False
+    _stderr(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def json_document(document: Mapping[str, Any]) -> None:
     """The one document of a `--json` command."""
     print(json.dumps(_plain({"schema_version": SCHEMA_VERSION, **document}), indent=2, allow_nan=False))
@@ -140,7 +149,7 @@ def guarded(command: Callable[[], object]) -> int:
         error(str(problem))
         return problem.exit_code
     except typer.Abort:
-        return ExitCode.INTERRUPTED
+        return ExitCode.RUN_FAILED
     except ParserError as problem:
         return _parser_error(problem)
     except Exception as problem:  # noqa: BLE001 - the last resort of the program

@@ -91,7 +91,29 @@ def sweep(
         if code != ExitCode.OK:
             return code
         sessions.append(launched.folder)
-        line()
+        if not as_json:
+            line()
+    return _table(sessions, csv, as_json)
+
+
+def _table(sessions: list[Path], csv: Path | None, as_json: bool) -> int:
+    """The phase 0 table of the sessions: to a file, and as JSON."""
+    from ..sessions import phase0
+    from ..sessions.store import SessionStore
+
+    rows, failures = [], 0
+    for folder in sessions:
+        with SessionStore.open(folder) as store:
+            more, failed = phase0.rows(store)
+        rows += more
+        failures += failed
+    if csv is not None:
+        csv.write_text(phase0.csv_text(rows), encoding="utf-8")
+        if not as_json:
+            line(f"wrote {csv}: {len(rows)} rows, {failures} failed configuration(s) left out")
+    if as_json:
+        document = {"sessions": [folder.name for folder in sessions], "failures": failures, "rows": rows}
+        json_document({**document, "csv": None if csv is None else str(csv)})
     return ExitCode.OK
 
 

@@ -205,7 +205,7 @@ def _progress() -> Iterator[Callable[[RunState], None]]:
             if state.info is None:
                 return
             best = state.best_speedup
-            text = f"{state.info.workload} on {state.device_label}"
+            text = f"{state.info.workload}, {state.device_label}"
             if best is not None:
                 text += f", best {best:.3f}×"
             progress.update(task, description=text, completed=state.evaluations, total=_total(state))
@@ -236,7 +236,7 @@ def show_result(document: Mapping[str, Any]) -> None:
     """A run's document for people."""
     device, best, baseline = document["device"] or {}, document["best"], document["baseline"]
     protocol = document.get("protocol") or {}
-    line(f"{document['workload']} on {device.get('label', 'an unknown device')}")
+    line(f"{document['workload']}, {device.get('label', 'an unknown device')}")
     line(
         f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
         f" {document['cache']} cache, {document['clock']} clock, {protocol.get('warmup')} warm-ups,"

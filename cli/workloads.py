@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options
-from .output import json_document, line, message, table
+from .output import json_document, line, message, table, warning
 
 workloads_app = typer.Typer(help="What can be tuned: bundled workloads and your own.", no_args_is_help=True)
 
@@ -145,6 +145,64 @@ def workloads_new(
     message(f"edit the kernel, then: warpdeck check {folder}   and   warpdeck bench {folder} --watch")
 
 
+recordings_app = typer.Typer(help="Measured spaces that recorded devices answer from.", no_args_is_help=True)
+
+
+@recordings_app.command("list")
+def recordings_list(as_json: options.Json = False) -> None:
+    """List the recordings that ship and those you imported."""
+    from ..kernels.recordings import list_recordings
+
+    found = list_recordings()
+    for info in found:
+        if info.error:
+            warning(info.error)
+    if as_json:
+        json_document({"recordings": [info.to_json() for info in found]})
+        return
+    if not found:
+        message("no recordings")
+        return
+    table(
+        ["recording", "device", "gpu", "date", "configs", "kB", "from"],
+        [
+            (
+                info.id,
+                f"recorded:{r.name}" if (r := info.recording) else None,
+                r.device.name if r else "damaged",
+                r.date if r else None,
+                len(r.entries) if r else None,
+                round(info.bytes / 1000),
+                "bundled" if info.bundled else "imported",
+            )
+            for info in found
+        ],
+        right=(4, 5),
+    )
+
+
+@recordings_app.command("import")
+def recordings_import(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording.")],
+) -> None:
+    """Import a recording; its device is then known by its name."""
+    from ..kernels.recordings import import_recording
+
+    line(str(import_recording(file)))
+
+
+@recordings_app.command("export")
+def recordings_export(
+    recording: Annotated[str, typer.Argument(metavar="RECORDING", help="As `recordings list` names it.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A file to write, or a folder.")] = Path(),
+) -> None:
+    """Export a recording, a valid T4 file."""
+    from ..kernels.recordings import export_recording
+
+    line(str(export_recording(recording, target)))
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.add_typer(workloads_app, name="workloads")
+    app.add_typer(recordings_app, name="recordings")

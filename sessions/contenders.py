@@ -164,7 +164,7 @@ def implementation(
     Args:
         workload: whose.
         variant: a variant's name, or a source file that takes the place of the space's; None: the space's.
-        space: a space's name; None: the variant's first, or the first with these knobs (`full` before others).
+        space: a space's name; None: the variant's first, or the first (but `full` before) with these knobs.
         knobs: names that the space must have, if one has them all.
 
     Raises:
@@ -191,12 +191,13 @@ def _from_file(workload: Workload, like: Variant, file: Path) -> Variant:
     own = next((v for v in workload.variants.values() if v.file.resolve() == file.resolve()), None)
     if own is not None:
         return own
+    digest = source_hash(file)
     return dataclasses.replace(
         like,
-        name=file.stem,
+        name=f"{file.stem}@{digest[:8]}",  # never taken for the variant it stands in for
         file=file.resolve(),
         language=LANGUAGES[file.suffix],
-        source_hash=source_hash(file),
+        source_hash=digest,
     )
 
 

@@ -204,7 +204,7 @@ def test_a_recording_names_the_workload(h200: Path) -> None:
         "tune", "--device", f"recorded:{file}", "--space", "classic", "--size", "256", "--headless"
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("softmax on recorded")
+    assert done.stdout.startswith("softmax, recorded on")
 
 
 def test_a_size_that_is_not_recorded_is_exit_2() -> None:
@@ -314,3 +314,111 @@ def test_doctor_and_config(capsys: pytest.CaptureFixture[str], isolated_home: Pa
     assert capsys.readouterr().out == f"{isolated_home}\n"
     assert run(["config", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["environment"]["WARPDECK_HOME"] == str(isolated_home)
+
+
+def test_sessions(tmp_path: Path) -> None:
+    assert warpdeck(*TUNE, "--agent", "sweep", "--session", "swept").returncode == 0
+    listed = json.loads(warpdeck("sessions", "list", "--json").stdout)["sessions"]
+    assert {"id", "workload", "agent", "device", "started", "steps", "best_speedup", "state"} <= set(
+        listed[0]
+    )
+    assert listed[0]["id"] == "swept" and listed[0]["state"] == "finished"
+    shown = json.loads(warpdeck("sessions", "show", "last", "--json").stdout)
+    assert shown["result"]["best"]["config"]["block_size"] == 64
+    assert "speedup" in warpdeck("sessions", "show").stdout
+    table = warpdeck("sessions", "export", "swept", "--csv", "-").stdout.splitlines()
+    assert table[0].startswith("kernel,matrix_size,block_size") and len(table) == 10
+    packed = tmp_path / "x.tar.gz"
+    assert warpdeck("sessions", "export", "swept", str(packed)).stdout == f"{packed}\n"
+    assert warpdeck("sessions", "import", str(packed), "--name", "again").stdout == "again\n"
+    best = tmp_path / "best.py"
+    assert warpdeck("sessions", "export", "swept", "--best", str(best)).returncode == 0
+    compile(best.read_text(), str(best), "exec")
+    refused = warpdeck("sessions", "rm", "again")
+    assert refused.returncode == ExitCode.RUN_FAILED and "--yes" in refused.stderr
+    assert warpdeck("sessions", "rm", "again", "-y").stdout == "again\n"
+
+
+def test_damage_is_told_in_a_list_and_refused_by_name(isolated_home: Path, tmp_path: Path) -> None:
+    folder = isolated_home / "sessions" / "broken"
+    folder.mkdir(parents=True)
+    (folder / "session.db").write_bytes(b"not a database" * 100)
+    listed = warpdeck("sessions", "list", "--json")
+    assert listed.returncode == 0 and "warning" in listed.stderr
+    assert json.loads(listed.stdout)["sessions"][0]["state"] == "damaged"
+    for arguments in (("sessions", "show", "broken"), ("attach", "broken"), ("tune", "--resume", "broken")):
+        done = warpdeck(*arguments)
+        assert done.returncode == ExitCode.USAGE and done.stderr.count("\n") == 1, arguments
+    bad = tmp_path / "bad.t4.json.gz"
+    bad.write_bytes(b"\x1f\x8bgarbage")
+    for arguments in (("recordings", "import", str(bad)), ("tune", "--device", f"recorded:{bad}")):
+        assert warpdeck(*arguments).returncode == ExitCode.USAGE, arguments
+    (isolated_home / "recordings" / "bad-softmax-classic-1.t4.json.gz").write_bytes(b"junk")
+    listed = warpdeck("recordings", "list", "--json")
+    assert listed.returncode == 0 and "warning" in listed.stderr
+    assert any(r["error"] for r in json.loads(listed.stdout)["recordings"])
+
+
+def test_recordings(isolated_home: Path, tmp_path: Path) -> None:
+    listed = json.loads(warpdeck("recordings", "list", "--json").stdout)["recordings"]
+    mine = next(r for r in listed if r["id"] == "synthetic-softmax-classic-1024")
+    assert mine["configs"] == 9 and mine["bundled"] is False and mine["gpu"] == "Synthetic GPU"
+    assert warpdeck("recordings", "export", mine["id"], str(tmp_path)).returncode == 0
+    Path(mine["path"]).unlink()
+    assert warpdeck("recordings", "import", str(tmp_path / Path(mine["path"]).name)).returncode == 0
+    near = warpdeck("recordings", "export", "synthetic-softmax-clasic-1024", str(tmp_path))
+    assert near.returncode == ExitCode.USAGE and "did you mean" in near.stderr
+
+
+def test_sweep_writes_the_phase_0_table(tmp_path: Path) -> None:
+    target = tmp_path / "p0.csv"
+    sizes = ("--size", "256", "--size", "1024")
+    done = warpdeck(
+        "sweep", "softmax", "--device", "recorded:synthetic", *sizes, "--csv", str(target), "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["rows"]) == 18
+    assert len(target.read_text().splitlines()) == 19
+    again = warpdeck("sweep", "softmax", "--device", "recorded:synthetic", "--record", str(tmp_path / "r"))
+    assert again.returncode == ExitCode.USAGE and "only a live device" in again.stderr
+
+
+def test_check(tmp_path: Path) -> None:
+    base = ("check", "softmax", "--device", "recorded:synthetic", "--space", "classic")
+    document = json.loads(warpdeck(*base, "--json").stdout)
+    assert {"workload", "variant", "device", "status", "reason", "cases"} <= set(document)
+    assert {"name", "role", "status", "reason", "max_error"} == set(document["cases"][0])
+    assert document["status"] == "ok"
+    edited = tmp_path / "classic.py"
+    edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
+    done = warpdeck(*base, "--variant", str(edited))
+    assert done.returncode == ExitCode.USAGE and "live device" in done.stderr
+
+
+def test_rollout_writes_both_tables(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    arguments = (
+        "--workload",
+        "softmax",
+        "--device",
+        "recorded:synthetic",
+        "--csv-dir",
+        str(tmp_path),
+        "--json",
+    )
+    done = warpdeck("rollout", *arguments)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["episodes"]) == 2 and Path(document["steps_csv"]).is_file()
+
+
+def test_train_is_a_session(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    arguments = ("--workload", "softmax", "--device", "recorded:synthetic", "--total-steps", "512", "--json")
+    done = warpdeck("train", *arguments, "--n-envs", "2", "--n-steps", "64", "--session", "trained")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert {"fps", "total_steps", "model", "summary"} <= set(document) and document["total_steps"] == 512
+    assert Path(document["model"]).is_file() and json.loads(Path(document["summary"]).read_text())
+    listed = json.loads(warpdeck("sessions", "list", "--json").stdout)["sessions"]
+    assert (listed[0]["id"], listed[0]["agent"], listed[0]["state"]) == ("trained", "ppo", "finished")

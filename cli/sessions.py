@@ -1,0 +1,169 @@
+"""`sessions`: what was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.errors import UsageError
+from . import options
+from .output import confirmed, json_document, line, message, table, warning
+
+sessions_app = typer.Typer(help="What was run: list, show, export, import, remove.", no_args_is_help=True)
+
+Session = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="A session's name, a unique beginning of it, a path, or `last`."),
+]
+
+
+@sessions_app.command("list")
+def sessions_list(as_json: options.Json = False) -> None:
+    """List the sessions, newest first. A damaged one is shown as such."""
+    from ..sessions.listing import list_sessions
+
+    found = list_sessions()
+    for info in found:
+        if info.error:
+            warning(info.error)
+    if as_json:
+        json_document({"sessions": [info.to_json() for info in found]})
+        return
+    if not found:
+        message("no sessions yet; `warpdeck tune softmax` makes one")
+        return
+    table(
+        ["session", "workload", "agent", "device", "started", "steps", "best", "state"],
+        [
+            (
+                i.id,
+                i.workload,
+                i.agent,
+                i.device,
+                i.started,
+                i.steps,
+                None if i.best_speedup is None else f"{i.best_speedup:.3f}×",
+                i.state,
+            )
+            for i in found
+        ],
+        right=(5, 6),
+    )
+
+
+@sessions_app.command("show")
+def sessions_show(session: Session = "last", as_json: options.Json = False) -> None:
+    """Show a session: its result, how it ended, its files."""
+    from ..sessions import paths
+    from ..sessions.listing import show
+    from .tune import show_result
+
+    document = show(paths.resolve(session))
+    if as_json:
+        json_document(document)
+        return
+    ended = f": {document['reason']}" if document["reason"] else ""
+    line(f"session   {document['id']} ({document['state']}{ended})")
+    line(f"started   {document['started']}; ran {document['seconds']:.1f} s, {document['events']} events")
+    line(f"folder    {document['path']}")
+    if document["header"].get("command"):
+        line(f"command   {document['header']['command']}")
+    for artifact in document["artifacts"]:
+        line(f"{artifact['name']:<9} {artifact['path']}")
+    if document["result"]["best"]:
+        line()
+        show_result(document["result"])
+
+
+@sessions_app.command("export")
+def sessions_export(
+    session: Session,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="What to write; - is stdout. [default: in this folder]"),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="A table of every configuration and size (phase 0).")
+    ] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="A standalone kernel: knobs baked in, dispatched by size.")
+    ] = False,
+) -> None:
+    """Export a session: packed (to import elsewhere), as CSV, or its best kernel as a file of its own."""
+    from ..sessions import paths
+
+    if csv and best:
+        raise UsageError("--csv and --best exclude each other")
+    folder = paths.resolve(session)
+    if csv:
+        _export_csv(folder, target or Path(f"{folder.name}.csv"))
+    elif best:
+        _export_best(folder, target)
+    else:
+        from ..sessions.portable import export_session
+
+        line(str(export_session(folder, target or Path(f"{folder.name}.tar.gz"))))
+
+
+def _export_csv(folder: Path, target: Path) -> None:
+    from ..sessions import phase0
+    from ..sessions.store import SessionStore
+
+    with SessionStore.open(folder) as store:
+        if str(target) == "-":
+            table_rows, failures = phase0.rows(store)
+            line(phase0.csv_text(table_rows).rstrip("\n"))
+        else:
+            _, failures = phase0.export([store], target)
+            line(str(target))
+    if failures:
+        message(f"{failures} evaluation(s) that failed have no row")
+
+
+def _export_best(folder: Path, target: Path | None) -> None:
+    from ..sessions.best import standalone
+    from ..sessions.store import SessionStore
+
+    with SessionStore.open(folder) as store:
+        name, text = standalone(store)
+    if target is not None and str(target) == "-":
+        line(text.rstrip("\n"))
+        return
+    path = target or Path(name)
+    path.write_text(text, encoding="utf-8")
+    line(str(path))
+
+
+@sessions_app.command("import")
+def sessions_import(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `sessions export` packed.")],
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name it differently.")] = None,
+) -> None:
+    """Import a session that was exported elsewhere."""
+    from ..sessions.portable import import_session
+
+    line(import_session(file, name=name).name)
+
+
+@sessions_app.command("rm")
+def sessions_rm(
+    sessions: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Names, or unique beginnings.")],
+    yes: options.Yes = False,
+) -> None:
+    """Remove sessions for good."""
+    from ..sessions import paths
+    from ..sessions.listing import remove
+
+    folders = [paths.resolve(session) for session in sessions]
+    if not yes and not confirmed(f"remove {', '.join(f.name for f in folders)} for good?"):
+        raise typer.Abort
+    for folder in folders:
+        remove(folder)
+        line(folder.name)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.add_typer(sessions_app, name="sessions")
