@@ -202,7 +202,7 @@ def screen_lines(app: WarpdeckApp) -> list[str]:
 class Console:
     """A running app: what it shows, and keys pressed into it; each key is followed by a poll."""
 
-    def __init__(self, app: WarpdeckApp, pilot: Pilot[int], screen: RunScreen) -> None:
+    def __init__(self, app: WarpdeckApp, pilot: Pilot[int], screen: Any) -> None:
         self.app, self.pilot, self.screen = app, pilot, screen
 
     @property
@@ -261,6 +261,7 @@ class Kit:
     source = FakeSource
     events = staticmethod(run_events)
     open = staticmethod(opened)
+    console = Console
     write = staticmethod(write_session)
     live = LIVE
     start = START

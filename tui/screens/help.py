@@ -47,4 +47,4 @@ def _help(behind: Screen[Any]) -> RenderableType:
     table.add_column("does")
     for command in commands(behind):
         table.add_row(command.keys, command.words)
-    return Group(Text(title, "bold underline"), Markdown(text), "", table)
+    return Group(Text(title, "bold underline"), "", Markdown(text), "", table)

@@ -109,16 +109,18 @@ lower edge.
     def on_resize(self, event: Resize) -> None:
         self._lay_out()
 
-    def watch_cursor(self) -> None:
-        super().watch_cursor()
+    def on_table_moved(self) -> None:
         self._describe()
 
     def _lay_out(self) -> None:
         room = self.scrollable_content_region.width - 2  # the cursor's sign
-        config = self._config_width(room)
-        columns = [Column(c.name, config, c.right) if c.name == "config" else c for c in COLUMNS]
+        width = self._config_width(room)
+        heading = "config"
         # Values alone, in the knobs' order, say more than a cut name; but all rows alike.
-        named = all(len(config_text(row.config)) <= config for row in self._shown)
+        named = all(len(config_text(row.config)) <= width for row in self._shown)
+        if not named:
+            heading = ",".join(self._shown[0].config)
+        columns = [Column(heading, width) if c.name == "config" else c for c in COLUMNS]
         self.fill(
             columns,
             [

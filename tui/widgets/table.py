@@ -68,12 +68,11 @@ class Table(ScrollView, can_focus=True):
 
     cursor: reactive[int] = reactive(0)
 
-    class Chosen(Message):
-        """Enter or a second click on the marked row."""
+    class Moved(Message):
+        """The cursor is on another row."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+    class Chosen(Message):
+        """Enter, or a click on the marked row."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -102,6 +101,7 @@ class Table(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor, animate=False, immediate=True)
         elif self.cursor >= self.scroll_offset.y + body:
             self.scroll_to(y=self.cursor - body + 1, animate=False, immediate=True)
+        self.post_message(self.Moved())
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -153,7 +153,7 @@ class Table(ScrollView, can_focus=True):
     def action_choose(self) -> None:
         """Choose the marked row."""
         if self.marked_key is not None:
-            self.post_message(self.Chosen(self.marked_key))
+            self.post_message(self.Chosen())
 
     def on_click(self, event: Click) -> None:
         """A click marks a row; a click on the marked row chooses it."""
