@@ -49,6 +49,7 @@ from ..core.workload import Workload
 from .schema import Table, parse_workload
 
 BUNDLED = Path(__file__).parent
+_PACKAGE = BUNDLED.parent
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -135,6 +136,8 @@ def _imported(path: Path, text: bytes) -> list[Path]:
         elif isinstance(node, ast.ImportFrom):
             base = path.parents[max(node.level - 1, 0)]
             module = (node.module or "").replace(".", "/")
+            if not node.level and module.startswith("warpdeck/"):  # the shared intrinsics
+                base, module = _PACKAGE, module.removeprefix("warpdeck/")
             if module:
                 files.append(base / f"{module}.py")
             files += [base / module / f"{alias.name}.py" for alias in node.names]
