@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from ..check import CheckPlan
 from ..errors import UsageError, WarpdeckError
-from ..model import CacheMode, Candidate, Case, CheckResult, Evaluation, Measurement, Protocol, Status, Trust
+from ..model import (
+    CacheMode,
+    Candidate,
+    Case,
+    CheckResult,
+    Evaluation,
+    Measurement,
+    Protocol,
+    Role,
+    Status,
+    Trust,
+)
 from ..toolchain import Compiled, CompileError
 from ..worker import WorkerFault, WorkerHandle
 from ..worker.session import Code, Session
@@ -111,7 +122,8 @@ class CudaBackend:
     def evaluate_many(
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol | None
     ) -> Iterator[Evaluation]:
-        """In order; candidates ahead compile meanwhile. Without a protocol they are only checked."""
+        """In order; candidates ahead compile meanwhile. Without a protocol they are only checked, as
+        correctness cases always are."""
         ahead: deque[Candidate] = deque()
         source = iter(candidates)
         window = 2 * self._device.pool.workers
@@ -171,7 +183,8 @@ class CudaBackend:
         binary = self._binary(code, cases, protocol)
         known = self._measured.get(binary)
         if known is not None and known.candidate.id != candidate.id:
-            return replace(known, candidate=candidate, same_as=known.candidate.id, compile_s=base.compile_s)
+            tie = replace(known, candidate=candidate, same_as=known.candidate.id, resources=resources)
+            return replace(tie, compile_s=base.compile_s, check_s=0.0, time_s=0.0)
         evaluation = self._run(base, code, cases, protocol)
         if evaluation.status in (Status.OK, Status.INCORRECT):
             self._measured[binary] = evaluation
@@ -197,8 +210,8 @@ class CudaBackend:
             else:
                 check_s = perf_counter() - started
                 for case in cases:
-                    if protocol is None:
-                        break
+                    if protocol is None or case.role is not Role.PERFORMANCE:
+                        continue
                     measured, verdict = self._session.time(handle, code, case, protocol)
                     if measured is None:
                         checks.append(verdict)
