@@ -27,6 +27,10 @@ SCHEMA_VERSION = 1
 ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
+class _ReaderGone(Exception):
+    """Nobody reads stdout any more. Not an OSError: Typer would leave with 1 on those."""
+
+
 class _State:
     """Set by the root options."""
 
@@ -71,7 +75,7 @@ def _stderr(text: str) -> None:
 
 def line(text: str = "") -> None:
     """A line of data."""
-    print(text)
+    _write(text)
 
 
 def confirmed(question: str) -> bool:
@@ -85,13 +89,19 @@ def confirmed(question: str) -> bool:
 
 def json_document(document: Mapping[str, Any]) -> None:
     """The one document of a `--json` command."""
-    print(json.dumps(_plain({"schema_version": SCHEMA_VERSION, **document}), indent=2, allow_nan=False))
-    sys.stdout.flush()
+    _write(json.dumps(_plain({"schema_version": SCHEMA_VERSION, **document}), indent=2, allow_nan=False))
 
 
 def json_line(record: Mapping[str, Any]) -> None:
     """One record of a `--jsonl` stream."""
-    print(json.dumps(_plain(record), separators=(",", ":"), allow_nan=False), flush=True)
+    _write(json.dumps(_plain(record), separators=(",", ":"), allow_nan=False))
+
+
+def _write(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise _ReaderGone from None
 
 
 def _plain(value: Any) -> Any:
@@ -126,22 +136,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
 def guarded(command: Callable[[], object]) -> int:
     """Run a command and turn whatever happens into an exit code and at most one line on stderr."""
     try:
-        try:
-            code = command()
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as problem:
-            if problem.errno is None:
-                raise
-            where = f"{problem.filename}: " if problem.filename else ""
-            error(f"{where}{problem.strerror}")
-            return ExitCode.RUN_FAILED
+        code = command()
+        sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK
     except KeyboardInterrupt:
         _stderr("warpdeck: interrupted")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
+    except (_ReaderGone, BrokenPipeError):
         # The reader (`head`, say) has seen enough. Keep Python from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
@@ -152,6 +153,10 @@ def guarded(command: Callable[[], object]) -> int:
         return ExitCode.RUN_FAILED
     except ParserError as problem:
         return _parser_error(problem)
+    except OSError as problem:
+        where = f"{problem.filename}: " if problem.filename else ""
+        error(f"{where}{problem.strerror or problem}")
+        return ExitCode.RUN_FAILED
     except Exception as problem:  # noqa: BLE001 - the last resort of the program
         return _unexpected(problem)
 

@@ -92,7 +92,7 @@ def test_without_a_terminal_the_bare_command_prints_help(capsys: pytest.CaptureF
         (["workloads", "show", "sofmax"], "did you mean"),
         (["workloads", "new", "/tmp"], "exists already"),
         (["config", "path", "nowhere"], "use home or"),
-        (["train", "--workload", "sofmax"], "did you mean"),
+        (["train", "--workload", "sofmax", "--device", "recorded:synthetic"], "did you mean"),
         (["rollout", "--max-steps", "0"], "Invalid value for '--max-steps'"),
     ],
 )
