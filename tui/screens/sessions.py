@@ -29,14 +29,14 @@ INTERVAL_S = 3.0
 HOW = """\
 To start a run, in a shell:
 
-  warpdeck tune softmax                    on this machine's GPU, or on a recording where there is none
+  warpdeck tune softmax             on this GPU, else on a recording
   warpdeck tune gemm --agent tpe --steps 200 --size 4096
-  warpdeck tune --help                     agents, sizes, budgets"""
+  warpdeck tune --help              agents, sizes, budgets"""
 COLUMNS = (
     Column("state", 13),
     Column("workload", 9),
     Column("best", 7, right=True),
-    Column("device", 36),  # before the rest: where a number was recorded belongs beside it
+    Column("device", 35),  # before the rest: where a number was recorded belongs beside it
     Column("agent", 7),
     Column("steps", 6, right=True),
     Column("started", 16),
@@ -55,9 +55,7 @@ belongs to no console: it goes on whether or not one is open.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="sessions.open", tooltip="Join or look at the marked session"),
-        Binding(
-            "r", "replay", "Replay", id="sessions.replay", tooltip="Play the marked session from the start"
-        ),
+        Binding("r", "replay", "Replay", id="sessions.replay", tooltip="Play it from the start"),
         Binding("y", "copy", "Copy id", id="sessions.copy", tooltip="Copy the marked session's id"),
         Binding("question_mark", "help", "Help", key_display="?", id="sessions.help"),
         Binding("q", "leave", "Quit", id="sessions.quit"),
@@ -161,7 +159,10 @@ belongs to no console: it goes on whether or not one is open.
         except WarpdeckError as error:
             self.notify(str(error), title="can't open it", severity="error", markup=False)
             return
-        self.app.push_screen(RunScreen(opened), lambda _: self.run_worker(self.tick()))
+        self.app.push_screen(RunScreen(opened), self._come_back)
+
+    async def _come_back(self, _: None) -> None:
+        await self.tick()
 
     def action_copy(self) -> None:
         """Copy the marked session's id."""

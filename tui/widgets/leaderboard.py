@@ -136,7 +136,7 @@ lower edge.
         for column in COLUMNS:
             fixed += len(GAP) + (0 if column.name == "config" else column.width)
             if fixed + LEAST_CONFIG > room:
-                return config
+                return config - 2  # for the sign that there is more to the right
             config = room - fixed
         return min(config, max([LEAST_CONFIG, *(len(config_text(r.config)) for r in self._shown)]))
 

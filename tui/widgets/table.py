@@ -63,7 +63,6 @@ class Table(ScrollView, can_focus=True):
         Binding("pageup", "page(-1)", "Page up", show=False, id="table.page_up"),
         Binding("g,home", "jump(0)", "First row", show=False, id="table.first"),
         Binding("G,end", "jump(-1)", "Last row", show=False, id="table.last"),
-        Binding("enter", "choose", "Open", show=False, id="table.choose"),
     ]
 
     cursor: reactive[int] = reactive(0)
@@ -72,7 +71,7 @@ class Table(ScrollView, can_focus=True):
         """The cursor is on another row."""
 
     class Chosen(Message):
-        """Enter, or a click on the marked row."""
+        """A click on the marked row."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -112,7 +111,21 @@ class Table(ScrollView, can_focus=True):
         if y and index >= len(self.rows):
             return Strip.blank(width, self.rich_style)
         text, style = self._row(index) if y else self._heading()
-        return Strip([Segment(text, style)]).crop_extend(left, left + width, style)
+        whole = self._whole_columns(left + width)
+        if y == 0 and whole < len(text):
+            text = f"{text[:whole]} ›"  # there is more to the right
+        return Strip([Segment(text[: whole + 2 * (y == 0)], style)]).crop_extend(left, left + width, style)
+
+    def _whole_columns(self, edge: int) -> int:
+        """Where the last column ends that ends at or before `edge`: a cut number would mislead."""
+        end = position = 2
+        for column in self.columns:
+            position += column.width
+            if position > edge:
+                return end
+            end = position
+            position += len(GAP)
+        return end
 
     def _heading(self) -> tuple[str, Style]:
         text = "  " + GAP.join(c.cell(c.name) for c in self.columns)
@@ -150,18 +163,13 @@ class Table(ScrollView, can_focus=True):
         """The same, with arrows."""
         self.action_sideways(direction)
 
-    def action_choose(self) -> None:
-        """Choose the marked row."""
-        if self.marked_key is not None:
-            self.post_message(self.Chosen())
-
     def on_click(self, event: Click) -> None:
         """A click marks a row; a click on the marked row chooses it."""
         offset = event.get_content_offset(self)
         if offset is None or offset.y == 0:
             return
         index = self.scroll_offset.y + offset.y - 1
-        if index == self.cursor:
-            self.action_choose()
+        if index == self.cursor and self.marked_key is not None:
+            self.post_message(self.Chosen())
         elif index < len(self.rows):
             self.cursor = index
