@@ -118,6 +118,13 @@ def check_schema(db: sqlite3.Connection, path: Path) -> None:
             migrate(older, version)
         finally:
             older.close()
+    foreign = db.execute(
+        "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
+    ).fetchone()
+    if foreign:  # a session has none; one that came from elsewhere could do anything with them
+        raise UsageError(
+            f"{path} is damaged: it has a trigger or view {foreign[0]!r}, which a session doesn't"
+        )
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     missing = {"meta", "event", "snapshot", "series", "control"} - tables
     if missing:
@@ -146,7 +153,7 @@ def plain_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        text = str(error)
+        text = " ".join(str(error).split())
         name = folder.name
         if "is full" in text:
             raise WarpdeckError(

@@ -19,8 +19,8 @@ class Kind(StrEnum):
 
     START = "start"
     """Once, when the device is open (again after a resume): `workload`, `agent`, `seed`, `space`,
-    `cases [{name, params}]`, `device` (DeviceInfo), `protocol`, `steps`, `time_limit_s`, `command`,
-    `versions {name: version}`, `baseline` (config), `knobs {name: [value…]}`, `total_configs`,
+    `cases [{name, params}]`, `device` (DeviceInfo), `protocol`, `steps` (to expect), `time_limit_s`,
+    `command`, `versions {name: version}`, `baseline` (config), `knobs {name: [value…]}`, `total_configs`,
     `vendor {case: {name, median_ms}}` or null, `floors {case: ms}`, `launch_floor_ms`."""
 
     BASELINE = "baseline"

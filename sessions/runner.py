@@ -248,7 +248,8 @@ class _Run:
 
     def _start(self, spec: RunSpec, bench: Bench) -> None:
         """Log the `start` event; a resumed run repeats its first one with what was asked for now."""
-        budget = {"steps": spec.steps, "time_limit_s": spec.time_limit_s}
+        # No agent evaluates a configuration twice, so a space may end before the budget does.
+        budget = {"steps": min(spec.steps, len(bench.configs())), "time_limit_s": spec.time_limit_s}
         if self._before.info is not None:
             self._log.sink(Kind.START, {**self._before.info.data, **budget})
             return

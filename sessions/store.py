@@ -345,7 +345,15 @@ class SessionStore:
                 [(time.time(), answer, i) for i in ids],
             )
 
-    # -- copies ----------------------------------------------------------------------------------------
+    # -- whole ----------------------------------------------------------------------------------------
+
+    def verify(self) -> RunState:
+        """Read everything: SQLite's own check, and every event. Raises UsageError at the first damage."""
+        with self._lock, plain_errors(self.folder):
+            found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise UsageError(f"session {self.id} is damaged: {' '.join(found.split())}")
+        return reduce_all(self.events())
 
     def backup(self, target: Path) -> None:
         """A consistent copy of the database as one file, also while the run goes on."""

@@ -1,0 +1,107 @@
+"""Find, describe and remove sessions. A damaged one is shown as such and never stops a list."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError, WarpdeckError
+from . import alive, paths
+from .report import tune_document
+from .store import SessionStore
+
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """A line of `sessions list`. `error` says what is wrong with a damaged session; all else is then None."""
+
+    id: str
+    workload: str | None = None
+    agent: str | None = None
+    device: str | None = None
+    started: str | None = None  # ISO 8601, UTC
+    steps: int | None = None
+    best_speedup: float | None = None
+    state: str = DAMAGED  # a Lifecycle value, or "damaged"
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `sessions list --json` prints it."""
+        return asdict(self)
+
+
+def list_sessions(sessions: Path | None = None) -> list[SessionInfo]:
+    """Every session, newest first."""
+    return [describe(folder) for folder in reversed(paths.session_folders(sessions))]
+
+
+def describe(folder: Path) -> SessionInfo:
+    """One session's line; damage is told in it, not raised."""
+    try:
+        running, starting = alive.is_running(folder), alive.is_starting(folder)
+        with SessionStore.open(folder) as store:
+            header, state = store.header(), store.state()
+    except WarpdeckError as error:
+        return SessionInfo(folder.name, error=str(error))
+    state = alive.as_seen(state, running=running, starting=starting)
+    info = state.info
+    began = state.started or header.get("created")
+    best = state.best.speedup if state.best is not None else None
+    return SessionInfo(
+        id=folder.name,
+        workload=info.workload if info else header.get("workload"),
+        agent=info.agent if info else header.get("agent"),
+        device=state.device_label or None,
+        started=datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds") if began else None,
+        steps=max(state.step, state.evaluations),
+        best_speedup=best if best is not None else state.best_speedup,
+        state=str(state.lifecycle),
+    )
+
+
+def show(folder: Path) -> dict[str, Any]:
+    """`sessions show --json`: the list's line, the result, what the session knows about its run, its files.
+
+    Raises UsageError for a damaged session.
+    """
+    info = describe(folder)
+    if info.error:
+        raise UsageError(info.error)
+    with SessionStore.open(folder) as store:
+        state = store.state()
+        document = tune_document(store, state)
+        header = {key: value for key, value in store.header().items() if key != "spec"}
+        events = store.last_seq
+    return {
+        **info.to_json(),
+        "schema_version": document["schema_version"],
+        "path": str(folder),
+        "reason": state.reason,
+        "exit_code": state.exit_code,
+        "events": events,
+        "seconds": state.active_s,
+        "result": document,
+        "header": header,
+        "artifacts": [{"name": name, "path": str(folder / path)} for name, path in state.artifacts],
+        "messages": [{"t": m.t, "level": m.level, "text": m.text} for m in state.messages[-20:]],
+    }
+
+
+def remove(folder: Path) -> None:
+    """Delete a session for good. Raises UsageError while it runs, WarpdeckError if it can't be deleted."""
+    if alive.is_running(folder):
+        raise UsageError(
+            f"session {folder.name} is running (process {alive.runner_pid(folder)}); stop it first"
+        )
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise WarpdeckError(f"can't remove {folder}: {error.strerror}") from None
