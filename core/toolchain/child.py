@@ -86,7 +86,7 @@ def _import(name: str) -> None:
         # Numba makes so many objects that collecting them took 15% of its time; these stay anyway.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        gc.set_threshold(50_000, 20, 10)
 
 
 @contextlib.contextmanager
