@@ -124,8 +124,21 @@ def tune(
     if stdout_is_terminal() and not (headless or as_json or as_jsonl):
         from .. import tui
 
-        return tui.run_live(launched.folder)
+        code = tui.run_live(launched.folder)
+        _show_if_ended(launched)
+        return code
     return watch(launched, as_json=as_json, as_jsonl=as_jsonl)
+
+
+def _show_if_ended(launched: Launched) -> None:
+    """What the dashboard showed last stays in the terminal's history."""
+    from ..sessions.report import tune_document
+    from ..sessions.store import SessionStore
+
+    with SessionStore.open(launched.folder) as store:
+        state = store.state()
+        if state.lifecycle.final and state.best is not None:
+            show_result(tune_document(store, state))
 
 
 def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:

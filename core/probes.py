@@ -38,12 +38,13 @@ def numba() -> str:
     if "not installed" in (versions["numba"], versions["numba-cuda"]):
         raise Failed(detail, EXTRA)
     try:
-        from numba import cuda, float32
+        from numba import float32
+        from numba import cuda as numba_cuda
 
         def kernel(x):
-            x[cuda.grid(1)] += float32(1)
+            x[numba_cuda.grid(1)] += float32(1)
 
-        cuda.compile_ptx(kernel, (float32[::1],), cc=(8, 0))
+        numba_cuda.compile(kernel, (float32[::1],), cc=(8, 0))  # pyright: ignore[reportPrivateImportUsage]
     except Exception as error:
         hint = "install versions that fit: pip install -c constraints.txt …"
         if tuple(int(p) for p in versions["numpy"].split(".")[:2]) >= (2, 5):
@@ -54,7 +55,7 @@ def numba() -> str:
 
 def nvrtc() -> str:
     """NVRTC loads and compiles a kernel to a cubin."""
-    from cuda.bindings import nvrtc as rtc
+    from cuda.bindings import nvrtc as rtc  # pyright: ignore[reportAttributeAccessIssue]
 
     _, major, minor = rtc.nvrtcVersion()
     error, program = rtc.nvrtcCreateProgram(_SOURCE, b"probe.cu", 0, [], [])
@@ -68,7 +69,7 @@ def nvrtc() -> str:
 
 def nvjitlink() -> str:
     """nvJitLink loads."""
-    from cuda.bindings import nvjitlink as link
+    from cuda.bindings import nvjitlink as link  # pyright: ignore[reportAttributeAccessIssue]
 
     major, minor = link.version()
     return f"nvJitLink {major}.{minor}"
@@ -90,7 +91,7 @@ def cupti() -> str:
 
 def driver_api() -> str:
     """The CUDA driver initialises and can count its devices."""
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     remedy = "install or repair the NVIDIA driver; under WSL2 install it on Windows only"
     try:
