@@ -39,7 +39,8 @@ def link(
         "object": nvjitlink.InputType.OBJECT,
         "library": nvjitlink.InputType.LIBRARY,
     }
-    options = [f"-arch=sm_{cc[0]}{cc[1]}", "-lto", "-Xptxas=-v"]
+    # nvJitLink's own cache gives an empty log on a hit, and with it no spills.
+    options = [f"-arch=sm_{cc[0]}{cc[1]}", "-lto", "-Xptxas=-v", "-no-cache"]
     if reg_cap:
         options.append(f"-maxrregcount={reg_cap}")
     if lineinfo:
