@@ -38,13 +38,13 @@ def numba() -> str:
     if "not installed" in (versions["numba"], versions["numba-cuda"]):
         raise Failed(detail, EXTRA)
     try:
-        from numba import float32
         from numba import cuda as numba_cuda
+        from numba import float32, types
 
         def kernel(x):
-            x[numba_cuda.grid(1)] += float32(1)
+            x[numba_cuda.threadIdx.x] += float32(1)
 
-        numba_cuda.compile(kernel, (float32[::1],), cc=(8, 0))  # pyright: ignore[reportPrivateImportUsage]
+        numba_cuda.compile(kernel, (types.Array(float32, 1, "C"),), cc=(8, 0))  # pyright: ignore[reportPrivateImportUsage]
     except Exception as error:
         hint = "install versions that fit: pip install -c constraints.txt …"
         if tuple(int(p) for p in versions["numpy"].split(".")[:2]) >= (2, 5):

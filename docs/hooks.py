@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cli_reference import render  # noqa: E402
+from cli_reference import render
 
 ROOT = Path(__file__).parent.parent
 VIEW = ROOT / "build" / "docs"  # what mkdocs.yml names for mkdocstrings
