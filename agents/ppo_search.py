@@ -41,7 +41,7 @@ class PPOSearch:
     Args:
         bench: Gives the space and its valid configurations.
         seed: Of the network, its samples and the drawn configurations.
-        n_steps: Policy steps, replayed ones included, between updates.
+        n_steps: Policy steps, replayed ones included, between updates; at least 2.
         n_epochs: Passes over them an update.
         learning_rate: Constant.
         ent_coef: Weight of the policy's entropy.
@@ -55,9 +55,9 @@ class PPOSearch:
         bench: Bench,
         *,
         seed: int = 0,
-        n_steps: int = 32,
+        n_steps: int = 16,
         n_epochs: int = 10,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         ent_coef: float = 0.02,
     ) -> None:
         one_torch_thread()
@@ -70,7 +70,6 @@ class PPOSearch:
         self._rewards: dict[str, float] = {}
         self._rng = np.random.default_rng([seed, 2])
         self._layout = ObservationLayout(self._space.nvec, use_nvml=False)
-        n_steps = max(n_steps, 2)  # an advantage needs company
         self._model = PPO(
             "MlpPolicy",
             _Spaces(self._layout),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,13 @@ RL_MODULES = ("torch", "gymnasium", "stable_baselines3", "tensorboard")
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What an agent is called, does, and takes. `options` maps each option to its type."""
+    """What an agent is called, does, and takes. `options` maps each option to its smallest value, whose type
+    is the option's."""
 
     name: str
     summary: str
     build: Callable[..., Strategy]
-    options: Mapping[str, type] = field(default_factory=dict)
+    options: Mapping[str, int | float] = field(default_factory=dict)
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -59,7 +61,7 @@ AGENTS: dict[str, AgentSpec] = {
             "tpe",
             "tree-structured Parzen estimator (Optuna): learns which knob values go with good times",
             _tpe,
-            {"startup": int, "candidates": int, "max_rejects": int, "lookahead": int},
+            {"startup": 1, "candidates": 1, "max_rejects": 0, "lookahead": 1},
         ),
         AgentSpec("random", "uniform random search without replacement", _random),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
@@ -67,7 +69,7 @@ AGENTS: dict[str, AgentSpec] = {
             "ppo",
             "reinforcement learning: a PPO policy trained on the run's own evaluations (extra: rl)",
             _ppo,
-            {"n_steps": int, "n_epochs": int, "learning_rate": float, "ent_coef": float},
+            {"n_steps": 2, "n_epochs": 1, "learning_rate": 1e-6, "ent_coef": 0.0},
         ),
     )
 }
@@ -98,13 +100,14 @@ def make(name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] |
         if key not in spec.options:
             hint = near(key, spec.options) if spec.options else "it takes none"
             raise UsageError(f"agent '{name}' has no option '{key}'; {hint}")
-        kind = spec.options[key]
+        least = spec.options[key]
         try:
-            values[key] = kind(value)
+            values[key] = type(least)(value)
         except (TypeError, ValueError):
-            raise UsageError(f"agent '{name}': {key} must be {kind.__name__}, not '{value}'") from None
-        if values[key] < 0:
-            raise UsageError(f"agent '{name}': {key} must not be negative, not {value}")
+            kind = "a whole number" if isinstance(least, int) else "a number"
+            raise UsageError(f"agent '{name}': {key} must be {kind}, not '{value}'") from None
+        if not least <= values[key] < math.inf:
+            raise UsageError(f"agent '{name}': {key} must be at least {least}, not {value}")
     return spec.build(bench, seed=seed, **values)
 
 

@@ -43,8 +43,8 @@ class TPE:
         seed: int = 0,
         startup: int = 10,
         candidates: int = 24,
-        max_rejects: int = 24,
-        lookahead: int = 1,
+        max_rejects: int = 8,
+        lookahead: int = 4,
     ) -> None:
         import optuna
 

@@ -236,8 +236,8 @@ def test_unknown_names_and_values_are_one_plain_line(tmp_path: Path) -> None:
         ("tpee", {}, "unknown agent 'tpee'; did you mean 'tpe'"),
         ("tpe", {"startups": 3}, "no option 'startups'; did you mean 'startup'"),
         ("random", {"x": 1}, "agent 'random' has no option 'x'; it takes none"),
-        ("tpe", {"startup": "many"}, "startup must be int, not 'many'"),
-        ("tpe", {"startup": -1}, "must not be negative"),
+        ("tpe", {"startup": "many"}, "startup must be a whole number, not 'many'"),
+        ("tpe", {"startup": -1}, "startup must be at least 1"),
     ):
         with pytest.raises(UsageError, match=text) as caught:
             make(name, run, options=options)
