@@ -162,8 +162,8 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (self.layout.dim,), np.float32)
         self.action_space = gymnasium.spaces.MultiDiscrete(list(self._space.nvec))
         self._baseline_action = self.tasks.baseline
-        self._nvml = NvmlReader(self.tasks.tasks[0]) if self.config.use_nvml else None
         self._task = self.tasks.tasks[0]
+        self._readers = {t.kernel: NvmlReader(t) for t in self.tasks.tasks} if self.config.use_nvml else {}
         self._baseline_ms = math.nan
         self._best_ms = math.nan
         self._steps = 0
@@ -245,10 +245,12 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         return max(0.0, math.log(self._best_ms / time_ms))
 
     def _observe(self, previous: Sequence[int]) -> NDArray[np.float32]:
-        readings = self._nvml.read() if self._nvml is not None else ()
+        reader = self._readers.get(self._task.kernel)
+        readings = reader.read() if reader is not None else ()
         return self.layout.build(self._task.kernel, self._task.size, previous, readings)
 
     def _info(self, config: Config | None = None) -> dict[str, Any]:
+        reader = self._readers.get(self._task.kernel)
         info: dict[str, Any] = {
             "kernel": self._task.kernel,
             "matrix_size": self._task.size,
@@ -257,13 +259,13 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
             "protocol": PROTOCOL,
             "cupti_ok": False,
             "cupti_reason": NO_COUNTERS if self.config.use_cupti else "",
-            "nvml_source": self._nvml.source if self._nvml is not None else "off",
+            "nvml_source": reader.source if reader is not None else "off",
         }
         if config is not None:
             info["config"] = dict(config)
             info |= {k: config[k] for k in ("block_size", "reg_cap") if k in config}
-        if self._nvml is not None:
-            info |= {f"nvml_{n}_norm": v for n, v in zip(NVML, self._nvml.read(), strict=True)}
+        if reader is not None:
+            info |= {f"nvml_{n}_norm": v for n, v in zip(NVML, reader.read(), strict=True)}
         return info
 
 

@@ -218,7 +218,9 @@ def test_nvml_slots_hold_what_the_recording_stored(recorded: list[Path]) -> None
     assert observation[-4:] == pytest.approx([0.5, 0.0, 0.25, 0.37])
     assert info["nvml_mem_used_norm"] == 0.25
     assert info["nvml_source"] == "recorded on Synthetic GPU, 2026-01-01"
-    _, none = make(kernel_name="softmax").reset(seed=0)
+    both = make(kernel_name=["gemm", "softmax"])
+    assert both.reset(seed=0, options={"kernel": "gemm"})[1]["nvml_temp_norm"] == 0.37
+    _, none = both.reset(options={"kernel": "softmax"})
     assert none["nvml_source"].startswith("none: ")
     assert make(use_nvml=False).reset(seed=0)[1]["nvml_source"] == "off"
 
