@@ -16,6 +16,7 @@ from pathlib import Path
 from ..agents import registry
 from ..core.bench import performance_cases
 from ..core.errors import ExitCode, UsageError, WarpdeckError
+from ..core.workload import Workload
 from ..kernels import load_workload
 from . import alive, facts, paths
 from .events import Kind, Lifecycle
@@ -56,10 +57,10 @@ class Launched:
         return said[-1] if said else None
 
 
-def check(spec: RunSpec) -> None:
-    """Refuse what can be refused without opening a device: names, sizes, an empty space, agent options.
+def check(spec: RunSpec) -> Workload:
+    """Refuse what can be refused without opening a device: names, sizes, an empty space.
 
-    Raises UsageError.
+    Returns the workload. Raises UsageError.
     """
     workload = load_workload(spec.workload)
     registry.agent_spec(spec.agent)
@@ -72,20 +73,21 @@ def check(spec: RunSpec) -> None:
                 f"workload '{workload.name}', space '{space.name}': no configuration satisfies the "
                 f"restrictions for size {case.name}"
             )
+    return workload
 
 
 def create(spec: RunSpec, *, name: str | None = None, sessions: Path | None = None) -> SessionStore:
     """A new session that waits to be run. Raises as `check`, and as `SessionStore.create`."""
-    check(spec)
-    spec = spec.absolute()
+    workload = check(spec)
+    spec = spec.absolute(workload)
     header = {
         "spec": spec.to_json(),
-        "workload": Path(spec.workload).name,
+        "workload": workload.name,
         "agent": spec.agent,
         "seed": spec.seed,
         "command": facts.command_line(),
     }
-    session_id = name or paths.new_id(spec.workload, spec.agent)
+    session_id = name or paths.new_id(workload.name, spec.agent)
     return SessionStore.create(sessions or paths.home().sessions, session_id, header)
 
 

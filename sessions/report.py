@@ -93,8 +93,7 @@ def _screened(store: SessionStore, state: RunState) -> dict[str, Any]:
             "config": dict(best.config),
             "launch": evaluation.to_json(samples=False)["launches"] if evaluation else {},
             "score_ms": best.score_ms,
-            "speedup": best.speedup,
-            "speedup_ci": list(best.speedup_ci) if best.speedup_ci else [None, None],
+            **_screened_speedup(state.baseline, best),
             "status": best.status,
         },
         "cases": _screened_cases(state, best, evaluation),
@@ -103,6 +102,17 @@ def _screened(store: SessionStore, state: RunState) -> dict[str, Any]:
         "floor_ratio": best.floor_ratio,
         "clock": evaluation.measurements[0].clock if evaluation and evaluation.measurements else None,
     }
+
+
+def _screened_speedup(baseline: Entry | None, best: Entry) -> dict[str, Any]:
+    """Against the latest baseline, as the document shows it (the entry's is against the one of its time)."""
+    ratio, low, high = None, None, None
+    if baseline is not None and baseline.score_ms and best.score_ms:
+        ratio = baseline.score_ms / best.score_ms
+        if baseline.score_ci_ms and best.score_ci_ms:
+            low = baseline.score_ci_ms[0] / best.score_ci_ms[1]
+            high = baseline.score_ci_ms[1] / best.score_ci_ms[0]
+    return {"speedup": ratio, "speedup_ci": [low, high]}
 
 
 def _screened_cases(state: RunState, best: Entry, evaluation: Evaluation | None) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.model import CacheMode, Protocol
+from ..core.model import CacheMode, Protocol, Trust
+from ..core.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,14 @@ class RunSpec:
             min_samples=min(30, self.samples),
         )
 
-    def absolute(self) -> RunSpec:
-        """With file names that hold from any working directory, as the run process needs them."""
+    def absolute(self, workload: Workload) -> RunSpec:
+        """With file names that hold from any working directory, as the run process needs them.
+
+        `workload` is what the spec's name was loaded as.
+        """
         changes: dict[str, Any] = {}
-        if Path(self.workload).is_dir() and ("/" in self.workload or self.workload.startswith(".")):
-            changes["workload"] = str(Path(self.workload).absolute())
+        if workload.trust is not Trust.BUNDLED:
+            changes["workload"] = str(workload.folder.absolute())
         target = self.device.removeprefix("recorded:")
         if target != self.device and ("/" in target or target.endswith((".json", ".gz"))):
             changes["device"] = f"recorded:{Path(target).expanduser().absolute()}"

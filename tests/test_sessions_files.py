@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import os
 import re
 import shutil
@@ -25,7 +26,18 @@ from hypothesis import strategies as st
 from warpdeck.core.errors import UsageError, WarpdeckError
 from warpdeck.core.model import CacheMode, Config, Evaluation, Launch, Measurement, Resources, Status
 from warpdeck.kernels import load_workload
-from warpdeck.sessions import alive, best, database, frames, listing, paths, phase0, portable
+from warpdeck.sessions import (
+    alive,
+    best,
+    database,
+    frames,
+    listing,
+    paths,
+    phase0,
+    portable,
+    standalone_numba,
+)
+from warpdeck.sessions.choices import Choice
 from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
@@ -440,6 +452,47 @@ print(best.reference_function()(best.np.zeros((2, 4))).tolist())
     assert numba_cuda is not None
 
 
+@pytest.mark.parametrize("name", ["gemm", "reduction", "softmax"])
+@pytest.mark.parametrize("space", ["classic", "full"])
+def test_a_standalone_file_compiles_to_the_measured_binary(name, space, tmp_path):
+    pytest.importorskip("numba.cuda")
+    from warpdeck.core.toolchain import compile_candidate
+
+    workload = load_workload(name)
+    variant = workload.variant(workload.space(space).variant)
+    case = workload.size_case(1024)
+    candidate = workload.candidate(space, workload.space(space).configs(case.params)[0])
+    choice = Choice(case.name, case.params, candidate.config, 1.0, 2.0)
+    file = tmp_path / "best.py"
+    file.write_text(standalone_numba.generate(workload, variant, [choice], ["a title", "a line"]))
+    alone = dataclasses.replace(
+        workload, variants={**workload.variants, variant.name: dataclasses.replace(variant, file=file)}
+    )
+    measured, again = (compile_candidate(w, candidate, case) for w in (workload, alone))
+    assert again.resources.code_hash == measured.resources.code_hash
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gemm", "reduction", "softmax"])
+@pytest.mark.parametrize("space", ["classic", "full"])
+def test_a_standalone_file_runs_and_is_right(name, space, tmp_path):
+    workload = load_workload(name)
+    variant = workload.variant(workload.space(space).variant)
+    case = workload.size_case(256)
+    config = workload.space(space).configs(case.params)[0]
+    file = tmp_path / "best.py"
+    choices = [Choice(case.name, case.params, config, 1.0, 2.0)]
+    file.write_text(standalone_numba.generate(workload, variant, choices, ["a title"]))
+    done = subprocess.run(
+        [sys.executable, str(file), "256"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    error = re.search(r"error at most \S+, (\S+) of the largest", done.stdout)
+    assert error is not None
+    assert float(error[1]) < 1e-3
+    assert "median of 20 calls" in done.stdout
+
+
 def test_a_cuda_variant_stands_alone(isolated_home, sessions, tmp_path):
     folder = tmp_path / "axpy"
     folder.mkdir()
@@ -551,6 +604,85 @@ def test_a_changed_source_is_not_passed_off_as_the_measured_one(swept):
     swept.append("evaluation", {**logged, "source_hash": "0" * 16})
     with pytest.raises(UsageError, match="has changed since"):
         best.standalone(swept)
+
+
+def test_modules_beside_the_kernel_are_put_into_the_file(tmp_path):
+    folder = tmp_path / "twice"
+    folder.mkdir()
+    (folder / "workload.toml").write_text(AXPY_TOML)
+    (folder / "kernel.py").write_text(
+        '"""A kernel."""\nfrom __future__ import annotations\nfrom helpers import factor as by\n\n\n'
+        "def make(BLOCK):\n    return by\n"
+    )
+    (folder / "helpers.py").write_text('"""Help."""\n\ndef factor(x):\n    return x\n')
+    (folder / "reference.py").write_text("def reference(x, y):\n    return y\n")
+    workload = load_workload(folder)
+    variant = next(iter(workload.variants.values()))
+    case = workload.size_case(64)
+    choices = [Choice("64", case.params, {"BLOCK": 64, "reg_cap": 0}, 1.0, None)]
+    text = standalone_numba.generate(workload, variant, choices, ["twice"])
+    assert text.index("def factor(x)") < text.index("by = factor") < text.index("def make(BLOCK)")
+    assert "import factor" not in text
+    (folder / "helpers.py").write_text("def make(x):\n    return x\n\nfactor = make\n")
+    with pytest.raises(UsageError, match="both define 'make'"):
+        standalone_numba.generate(workload, variant, choices, ["twice"])
+    (folder / "kernel.py").write_text("import helpers\n\n\ndef make(BLOCK):\n    return helpers.factor\n")
+    with pytest.raises(UsageError, match="write `from helpers import"):
+        standalone_numba.generate(workload, variant, choices, ["twice"])
+
+
+# -- specs ------------------------------------------------------------------------------------------
+
+
+@given(
+    st.builds(
+        RunSpec,
+        workload=st.sampled_from(["softmax", "/a/b"]),
+        sizes=st.lists(st.integers(1, 8192), max_size=3).map(tuple),
+        steps=st.integers(1, 10**6),
+        time_limit_s=st.none() | st.floats(0.1, 1e6),
+        cache=st.sampled_from(["cold", "hot"]),
+        seed=st.integers(0, 2**32),
+        options=st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3),
+    )
+)
+def test_a_spec_survives_its_json(spec):
+    assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 0},
+        {"steps": "many"},
+        {"samples": 0},
+        {"warmup": -1},
+        {"seed": -1},
+        {"time_limit_s": 0.0},
+        {"time_limit_s": float("nan")},
+        {"cache": "warm"},
+        {"sizes": "x"},
+        {"finalists": True},
+    ],
+)
+def test_an_impossible_spec_is_a_usage_error(wrong):
+    with pytest.raises(UsageError) as caught:
+        RunSpec.from_json({"workload": "softmax", **wrong})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["axpy", "./axpy", "axpy/workload.toml"])
+def test_a_workload_and_a_recording_are_found_from_any_working_directory(name, tmp_path, monkeypatch):
+    (tmp_path / "axpy").mkdir()
+    (tmp_path / "axpy" / "workload.toml").write_text(AXPY_TOML)
+    (tmp_path / "axpy" / "kernel.cu").write_text(AXPY_CU)
+    (tmp_path / "axpy" / "scale.cuh").write_text("")
+    (tmp_path / "axpy" / "reference.py").write_text("def reference(x, y):\n    return y\n")
+    monkeypatch.chdir(tmp_path)
+    spec = RunSpec(name, device="recorded:a.json").absolute(load_workload(name))
+    assert (spec.workload, spec.device) == (str(tmp_path / "axpy"), f"recorded:{tmp_path / 'a.json'}")
+    spec = RunSpec("softmax", device="recorded:h200").absolute(SOFTMAX)
+    assert (spec.workload, spec.device) == ("softmax", "recorded:h200")
 
 
 # -- imports ----------------------------------------------------------------------------------------
