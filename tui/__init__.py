@@ -6,6 +6,7 @@ called, since it costs 0.2 s.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ..core.errors import ExitCode
 from ..sessions.events import Lifecycle
 
 if TYPE_CHECKING:
+    from .app import WarpdeckApp
     from .sources import RunSource
 
 _EXIT = {
@@ -50,9 +52,7 @@ def run_start(sessions: Path | None = None) -> int:
     from .app import WarpdeckApp
     from .screens.sessions import SessionsScreen
 
-    app = WarpdeckApp(SessionsScreen(sessions))
-    app.run()
-    return app.return_code or ExitCode.OK
+    return _run(WarpdeckApp(SessionsScreen(sessions)))
 
 
 def _show(source: RunSource) -> int:
@@ -60,9 +60,8 @@ def _show(source: RunSource) -> int:
     from .screens.run import RunScreen
 
     screen = RunScreen(source)
-    app = WarpdeckApp(screen)
     try:
-        app.run()
+        code = _run(WarpdeckApp(screen))
     finally:
         source.close()
         state = screen.state
@@ -71,4 +70,12 @@ def _show(source: RunSource) -> int:
                 f"the run goes on: `warpdeck attach {source.session}` comes back to it",
                 file=sys.stderr,
             )
-    return app.return_code or _EXIT.get(state.lifecycle, ExitCode.OK)
+    return code or _EXIT.get(state.lifecycle, ExitCode.OK)
+
+
+def _run(app: WarpdeckApp) -> int:
+    """Run an app in this terminal; 1 if it crashed (Textual has then restored the terminal and said why)."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # a size that a shell exported would outvote the terminal's for good
+    app.run()
+    return app.return_code or ExitCode.OK

@@ -1,0 +1,130 @@
+"""End to end in a real terminal: tune, pause, quit, attach, stop, on a synthetic recording."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from warpdeck.kernels import load_workload
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+PATIENCE_S = 60  # for a loaded machine
+
+
+class Terminal:
+    """A tmux session of its own server with one shell in it."""
+
+    def __init__(self, socket: Path, home: Path) -> None:
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "NO_COLOR")}
+        environment |= {"WARPDECK_HOME": str(home), "PS1": "ready$ ", "TERM": "screen-256color"}
+        shell = ["bash", "--norc", "--noprofile", "-i"]
+        subprocess.run(
+            [*self._tmux, "new-session", "-d", "-x", "120", "-y", "40", *shell], env=environment, check=True
+        )
+
+    def send(self, *keys: str) -> None:
+        subprocess.run([*self._tmux, "send-keys", *keys], check=True)
+
+    def type(self, line: str) -> None:
+        subprocess.run([*self._tmux, "send-keys", "-l", line], check=True)
+        self.send("Enter")
+
+    def resize(self, width: int, height: int) -> None:
+        size = ["-x", str(width), "-y", str(height)]
+        subprocess.run([*self._tmux, "resize-window", *size], check=True)
+
+    def screen(self) -> str:
+        return subprocess.run(
+            [*self._tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True
+        ).stdout
+
+    def until(self, seen: str | Callable[[str], bool]) -> str:
+        """Wait until the screen shows it."""
+        test = seen if callable(seen) else lambda screen: seen in screen
+        deadline = time.monotonic() + PATIENCE_S
+        while not test(screen := self.screen()):
+            assert time.monotonic() < deadline, f"never saw {seen}; the screen is\n{screen}"
+            time.sleep(0.05)
+        return screen
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], check=False)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, isolated_home: Path) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path / "tmux", isolated_home)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def prompt(screen: str) -> bool:
+    """The shell is back, on the normal screen."""
+    return screen.rstrip().endswith("ready$") and "Leaderboard" not in screen
+
+
+def test_tune_pause_quit_attach_stop(tmp_path: Path, terminal: Terminal) -> None:
+    recording = synthetic.write(tmp_path, load_workload("softmax"), "full", [256])[0]
+    warpdeck = f"{sys.executable} -m warpdeck"
+    terminal.until("ready$")
+    terminal.type(f"{warpdeck} tune softmax --agent tpe --device recorded:{recording} --size 256 --steps 500")
+    terminal.until(lambda screen: re.search(r"▶ running · step [1-9]", screen) is not None)
+    terminal.send("Space")
+    screen = terminal.until("‖ paused")
+    assert "recorded on Synthetic GPU, 2026-01-01" in screen
+    assert "No GPU here" in screen
+
+    terminal.resize(80, 24)
+    terminal.until(lambda screen: "Reward" not in screen and "Speedup" in screen and "Leaderboard" in screen)
+    terminal.send("q")
+    terminal.until("Quit the console?")
+    terminal.send("y")
+    screen = terminal.until(prompt)
+    assert "the run goes on" in screen
+
+    terminal.type("clear")
+    terminal.type(f"{warpdeck} attach last")
+    screen = terminal.until("attached · softmax")
+    terminal.until("‖ paused")
+    terminal.send("Space")
+    terminal.until("▶ running")
+    terminal.send("s")
+    terminal.until("Stop the run?")
+    terminal.send("y")
+    terminal.until("◼ cancelled")
+    terminal.send("q")
+    terminal.until(prompt)
+    # The terminal is as it was: it echoes, and no mouse or paste mode is left on.
+    terminal.type("echo $((6 * 7)); stty -a | grep -o ' echo '")
+    screen = terminal.until("42")
+    assert " echo" in screen.split("42")[-1]
+
+
+def test_a_killed_console_leaves_a_clean_terminal(tmp_path: Path, terminal: Terminal) -> None:
+    recording = synthetic.write(tmp_path, load_workload("softmax"), "full", [256])[0]
+    warpdeck = f"{sys.executable} -m warpdeck"
+    terminal.until("ready$")
+    terminal.type(
+        f"{warpdeck} tune softmax --agent random --device recorded:{recording} --size 256 --steps 9"
+    )
+    terminal.until("✔ finished")
+    consoles = subprocess.run(
+        ["pgrep", "-f", f"warpdeck tune softmax.*{recording}"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    subprocess.run(["kill", "-TERM", *consoles], check=True)
+    terminal.until(prompt)
+    terminal.type("echo $((6 * 7))")
+    terminal.until("42")
