@@ -66,30 +66,31 @@ def record_spaces(
         if info.recorded or info.emulated:
             raise UsageError(f"{info.label}: only a live device can be recorded; use --device cuda:0")
         called = name or short_name(info.name)
-        for workload, case in todo:
-            backend = opened.prepare(
-                workload, space=space, cases=[case], seed=seed, allow_shared=allow_shared
-            )
+        for workload in loaded:
+            mine = [case for w, case in todo if w is workload]
+            # One backend for all sizes: compiled code, checks and the vendor's library are loaded once.
+            backend = opened.prepare(workload, space=space, cases=mine, seed=seed, allow_shared=allow_shared)
             try:
-                made = record(
-                    cast("LiveBackend", backend),
-                    workload,
-                    space,
-                    case,
-                    name=called,
-                    seed=seed,
-                    rounds=rounds,
-                    per_round=per_round,
-                    nvml=lambda: _sample(info.uuid),
-                    progress=lambda what, done, total, w=workload, c=case: progress(
-                        f"{w.name} {space} {c.name}: {what}", done, total
-                    ),
-                )
+                for case in mine:
+                    made = record(
+                        cast("LiveBackend", backend),
+                        workload,
+                        space,
+                        case,
+                        name=called,
+                        seed=seed,
+                        rounds=rounds,
+                        per_round=per_round,
+                        nvml=lambda: _sample(info.uuid),
+                        progress=lambda what, done, total, w=workload, c=case: progress(
+                            f"{w.name} {space} {c.name}: {what}", done, total
+                        ),
+                    )
+                    path = target if single else target / made.file_name
+                    recordings.save(made, path)
+                    yield path
             finally:
                 backend.close()
-            path = target if single else target / made.file_name
-            recordings.save(made, path)
-            yield path
     finally:
         opened.close()
 
