@@ -289,6 +289,15 @@ def compute_processes(which: Selector) -> list[ComputeProcess]:
     return list(seen.values())
 
 
+def clock_event_reasons(which: Selector) -> tuple[str, ...] | None:
+    """What holds the clocks down now, in microseconds; None where it can't be read."""
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return None
+    return _reasons(_asker(library, handle, which))
+
+
 def violations(which: Selector) -> dict[str, int]:
     """Nanoseconds the clocks were held down so far, by reason; only counters this GPU has.
 
@@ -356,9 +365,6 @@ def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
     if power is None:
         power = ask("nvmlDeviceGetPowerUsage")
     limit = ask("nvmlDeviceGetEnforcedPowerLimit")
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
-    if reasons is None:  # drivers before 535 know the old name only
-        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
     pstate = ask("nvmlDeviceGetPerformanceState")
     fixed = library.static.setdefault(
         str(which),
@@ -376,10 +382,17 @@ def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
         "power_limit_w": None if limit is None else limit / 1000,
         "sm_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         "mem_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-        "throttle": None if reasons is None else decode_reasons(reasons),
+        "throttle": _reasons(ask),
         "pstate": pstate if pstate is not None and pstate < 16 else None,  # 32: unknown
         **fixed,
     }
+
+
+def _reasons(ask: Callable[..., Any]) -> tuple[str, ...] | None:
+    mask = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if mask is None:  # drivers before 535 know the old name only
+        mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return None if mask is None else decode_reasons(mask)
 
 
 def _slow(which: Selector) -> dict[str, Any]:

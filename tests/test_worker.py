@@ -57,13 +57,22 @@ def exists(pid: int) -> bool:
 # -- messages --------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def pair() -> Iterator[tuple[wire.Channel, wire.Channel]]:
+    a, b = map(wire.Channel, socket.socketpair())
+    yield a, b
+    a.close()
+    b.close()
+
+
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=4))
 def test_messages_arrive_in_order_and_unchanged(messages: list[dict[str, object]]) -> None:
-    a, b = socket.socketpair()
-    with a, b:
-        for message in messages:
-            wire.send(a, message)
-        assert [wire.receive(b, 5)[0] for _ in messages] == messages
+    a, b = map(wire.Channel, socket.socketpair())
+    for message in messages:
+        a.send(message)
+    assert [b.receive(5) for _ in messages] == messages
+    a.close()
+    b.close()
 
 
 @given(st.binary(max_size=64))
@@ -73,23 +82,40 @@ def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
         with a:
             a.sendall(data)
         with contextlib.suppress(wire.Closed, wire.Malformed):
-            assert isinstance(wire.receive(b, 5)[0], dict)
+            assert isinstance(wire.Channel(b).receive(5), dict)
 
 
-def test_a_giant_length_is_refused_before_it_is_read() -> None:
-    a, b = socket.socketpair()
-    with a, b:
-        a.sendall(struct.pack(">I", 0xFFFFFFFF))
-        with pytest.raises(wire.Malformed, match="limit"):
-            wire.receive(b, 5)
+def test_a_large_message_and_the_next_arrive_whole(pair: tuple[wire.Channel, wire.Channel]) -> None:
+    a, b = pair
+    large = {"text": "x" * (1 << 20)}
+    thread = threading.Thread(target=lambda: (a.send(large), a.send({"last": True})))
+    thread.start()
+    assert b.receive(10) == large
+    assert b.receive(10) == {"last": True}
+    thread.join()
 
 
-def test_silence_is_a_timeout_even_in_the_middle_of_a_message() -> None:
-    a, b = socket.socketpair()
-    with a, b:
-        a.sendall(struct.pack(">I", 10) + b"{")
-        with pytest.raises(TimeoutError):
-            wire.receive(b, 0.05)
+def test_a_giant_length_is_refused_before_it_is_read(pair: tuple[wire.Channel, wire.Channel]) -> None:
+    pair[0].socket.sendall(struct.pack(">I", 0xFFFFFFFF))
+    with pytest.raises(wire.Malformed, match="limit"):
+        pair[1].receive(5)
+
+
+def test_silence_is_a_timeout_even_in_the_middle_of_a_message(
+    pair: tuple[wire.Channel, wire.Channel],
+) -> None:
+    pair[0].socket.sendall(struct.pack(">I", 10) + b"{")
+    with pytest.raises(TimeoutError):
+        pair[1].receive(0.05)
+
+
+def test_deep_nesting_is_a_protocol_error(pair: tuple[wire.Channel, wire.Channel]) -> None:
+    body = b"[" * 200_000
+    thread = threading.Thread(target=lambda: pair[0].socket.sendall(struct.pack(">I", len(body)) + body))
+    thread.start()
+    with pytest.raises(wire.Malformed):
+        pair[1].receive(5)
+    thread.join()
 
 
 # -- processes -------------------------------------------------------------------------------------

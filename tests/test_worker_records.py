@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.core.worker.records import RecordMismatch, match, spans
+from warpdeck.core.worker.records import Record, RecordMismatch, by_start, latest, match, spans
 
 launches = st.lists(
     st.tuples(st.sampled_from(["a", "b", "wd_sweep"]), st.integers(1, 10**7), st.integers(0, 10**6)),
@@ -15,50 +14,50 @@ launches = st.lists(
 )
 
 
-def laid_out(plan: list[tuple[str, int, int]]) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names, starts and ends of kernels of the given (name, duration, gap after), one after another."""
-    names, starts, ends, now = [], [], [], 10**18
+def laid_out(plan: list[tuple[str, int, int]]) -> list[Record]:
+    """Records of kernels of the given (name, duration, gap after), one after another."""
+    rows, now = [], 10**18
     for name, duration, gap in plan:
-        names.append(name)
-        starts.append(now)
-        ends.append(now + duration)
+        rows.append((name, now, now + duration))
         now += duration + gap
-    return names, np.array(starts, np.uint64), np.array(ends, np.uint64)
+    return rows
 
 
 @given(launches, st.randoms())
 def test_order_of_arrival_does_not_matter(plan: list[tuple[str, int, int]], random) -> None:
-    names, starts, ends = laid_out(plan)
-    order = list(range(len(plan)))
-    random.shuffle(order)
-    times = match([names[i] for i in order], starts[order], ends[order], names)
-    assert times[:, 0].tolist() == starts.tolist()
-    assert times[:, 1].tolist() == ends.tolist()
+    rows = laid_out(plan)
+    shuffled = random.sample(rows, len(rows))
+    match(shuffled, [name for name, _, _ in plan])
+    assert by_start(shuffled) == rows
 
 
 @given(launches.filter(bool), st.data())
 def test_a_lost_a_foreign_and_a_renamed_record_are_found(plan: list[tuple[str, int, int]], data) -> None:
-    names, starts, ends = laid_out(plan)
+    rows, names = laid_out(plan), [name for name, _, _ in plan]
     victim = data.draw(st.integers(0, len(plan) - 1))
-    keep = [i for i in range(len(plan)) if i != victim]
     with pytest.raises(RecordMismatch, match="records for"):
-        match([names[i] for i in keep], starts[keep], ends[keep], names)
+        match(rows[:victim] + rows[victim + 1 :], names)
     with pytest.raises(RecordMismatch, match="records for"):
-        match([*names, "x"], np.append(starts, ends[-1]), np.append(ends, ends[-1] + 1), names)
-    renamed = [*names[:victim], "other", *names[victim + 1 :]]
+        match([*rows, ("x", rows[-1][2], rows[-1][2] + 1)], names)
+    renamed = [*rows[:victim], ("other", *rows[victim][1:]), *rows[victim + 1 :]]
     with pytest.raises(RecordMismatch, match="'other'"):
-        match(renamed, starts, ends, names)
+        match(renamed, names)
 
 
 def test_a_record_without_times_and_an_overlap_are_found() -> None:
     with pytest.raises(RecordMismatch, match="no times"):
-        match(["a"], np.array([0], np.uint64), np.array([0], np.uint64), ["a"])
+        match([("a", 0, 0)], ["a"])
     with pytest.raises(RecordMismatch, match="overlap"):
-        match(["a", "b"], np.array([10, 15], np.uint64), np.array([20, 30], np.uint64), ["a", "b"])
+        match([("a", 10, 20), ("b", 15, 30)], ["a", "b"])
+
+
+def test_only_the_latest_batch_counts() -> None:
+    rows = laid_out([("hold", 5, 1), ("a", 5, 1), ("hold", 5, 1), ("b", 5, 1)])
+    assert latest(rows, "hold") == rows[2:]
+    assert latest(rows, "never") == []
 
 
 def test_a_sample_of_several_launches_is_first_start_to_last_end() -> None:
-    names, starts, ends = laid_out([("a", 1000, 500), ("b", 2000, 0), ("a", 4000, 0)])
-    times = match(names, starts, ends, names)
-    assert spans(times, [(0, 2), (2, 3)]) == pytest.approx([3.5e-3, 4e-3])
-    assert spans(times, []).size == 0
+    rows = laid_out([("a", 1000, 500), ("b", 2000, 0), ("a", 4000, 0)])
+    assert spans(rows, [(0, 2), (2, 3)]) == pytest.approx([3.5e-3, 4e-3])
+    assert spans(rows, []).size == 0

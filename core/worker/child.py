@@ -35,10 +35,11 @@ def preload() -> None:
 
 def main(sock: socket.socket) -> int:
     """Serve jobs. Returns the process's exit code."""
-    worker = Worker(sock)
+    channel = wire.Channel(sock)
+    worker = Worker(channel)
     while True:
         try:
-            message, _ = wire.receive(sock)
+            message = channel.receive()
         except wire.Closed:
             return 0
         fatal = False
@@ -57,7 +58,7 @@ def main(sock: socket.socket) -> int:
             reply = {"fault": {"status": str(Status.RUNTIME_ERROR), "message": text, "fatal": True}}
             traceback.print_exc()
         try:
-            wire.send(sock, reply)
+            channel.send(reply)
         except wire.Closed:
             return 0
         if fatal:
@@ -67,8 +68,8 @@ def main(sock: socket.socket) -> int:
 class Worker:
     """State of one worker: the context, loaded code, bindings."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, channel: wire.Channel) -> None:
+        self._channel = channel
         self._gpu: Gpu | None = None
         self._meter: Meter | None = None
         self._progress = 0  # number of the item that a long job is at
@@ -77,7 +78,7 @@ class Worker:
         self._subjects: dict[str, Any] = {}  # Subject, by code|key|launches
 
     def _tick(self) -> None:
-        wire.send(self._sock, {"tick": self._progress})
+        self._channel.send({"tick": self._progress})
 
     @property
     def gpu(self) -> Gpu:

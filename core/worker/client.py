@@ -30,7 +30,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._control: wire.Channel | None = None
         self._lock = threading.Lock()
         self._log = tempfile.TemporaryFile()  # workers' stderr, quoted when one dies  # noqa: SIM115
 
@@ -54,7 +54,7 @@ class ForkServer:
             env=environment,
         )
         theirs.close()
-        self._control = ours
+        self._control = wire.Channel(ours)
 
     def spawn(self, device: int = 0, *, helpers: bytes | None = None, clock: str = "auto") -> WorkerHandle:
         """Fork a worker and start CUDA in it; with `helpers` (their cubin) it is ready to measure.
@@ -99,8 +99,8 @@ class ForkServer:
             if self._control is None:
                 raise WarpdeckError("the fork server is closed")
             try:
-                wire.send(self._control, message, fds)
-                return wire.receive(self._control, timeout_s)[0]
+                self._control.send(message, fds)
+                return self._control.receive(timeout_s)
             except (wire.Closed, TimeoutError) as error:
                 raise WarpdeckError(
                     f"the fork server failed ({error}): {self.last_words() or 'no message'}"
@@ -145,7 +145,7 @@ class WorkerHandle:
 
     def __init__(self, server: ForkServer, pid: int, sock: socket.socket) -> None:
         self._server = server
-        self._sock = sock
+        self._channel = wire.Channel(sock)
         self.pid = pid
         self.alive = True
         self.gone = False  # whether the process is known to have ended
@@ -203,9 +203,9 @@ class WorkerHandle:
             raise WorkerDied(f"worker {self.pid} has ended")
         try:
             self.progress = 0
-            wire.send(self._sock, {"job": job, "payload": payload or {}})
+            self._channel.send({"job": job, "payload": payload or {}})
             while True:
-                message, _ = wire.receive(self._sock, timeout_s)
+                message = self._channel.receive(timeout_s)
                 if "tick" not in message:
                     break
                 self.progress = message["tick"] if isinstance(message["tick"], int) else 0
@@ -239,7 +239,7 @@ class WorkerHandle:
 
     def _death(self) -> WorkerDied:
         self.alive = False
-        self._sock.close()
+        self._channel.close()
         self.gone, code = self._server.reap(self.pid, kill=True)
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
@@ -252,7 +252,7 @@ class WorkerHandle:
         if not self.alive:
             return
         self.alive = False
-        self._sock.close()
+        self._channel.close()
         self.gone, _ = self._server.reap(self.pid, kill=True)
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ class WorkerHandle:
         if not self.alive:
             return
         self.alive = False
-        self._sock.close()
+        self._channel.close()
         deadline = time.monotonic() + 1.0
         self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=max(0.0, deadline - time.monotonic()))
         if not self.gone:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import gpu as gpu_module
 from .cupti import KernelRecords
 from .gpu import Gpu, Operation, check
-from .records import RecordMismatch, latest, match, spans
+from .records import Record, RecordMismatch, by_start, latest, match, spans
 
 _PATIENCE = 20  # flushes, a millisecond apart, until a batch's records are all there
 
@@ -29,9 +29,9 @@ class CuptiClock:
         """Record kernels from now on, or don't."""
         (self._records.enable if wanted else self._records.disable)()
 
-    def drain(self) -> list[tuple[str, int, int]]:
+    def drain(self) -> list[Record]:
         """Take the records so far, by start: name, start, end (ns)."""
-        return sorted(self._records.drain(), key=lambda row: row[1])
+        return by_start(self._records.drain())
 
     def read(self, expected: Sequence[str], marks: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
         """Milliseconds of each marked group of launches of the latest batch. Raises RecordMismatch.
@@ -43,11 +43,10 @@ class CuptiClock:
             if len(latest(rows, expected[0])) >= len(expected):
                 break
             time.sleep(0.001)
-            rows = sorted(rows + self.drain(), key=lambda row: row[1])
-        rows = latest(rows, expected[0])
-        starts = np.array([row[1] for row in rows], dtype=np.uint64)
-        ends = np.array([row[2] for row in rows], dtype=np.uint64)
-        return spans(match([row[0] for row in rows], starts, ends, expected), marks)
+            rows = by_start(rows + self.drain())
+        found = latest(rows, expected[0])
+        match(found, expected)
+        return spans(found, marks)
 
 
 class EventClock:

@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from .records import Record
+
 _CONCURRENT_KERNEL = 10
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: buffers that aren't full are handed over too
 _BUFFER_BYTES = 128 << 10  # holds some 600 records; a batch has at most 256
@@ -20,8 +22,6 @@ _TIMES = struct.Struct("<QQ")
 _TIMES_AT = 16
 _NAME_AT = 104
 _SHORTEST = 112
-
-Record = tuple[str, int, int]  # kernel's name, start and end in ns
 
 _Request = ctypes.CFUNCTYPE(
     None,

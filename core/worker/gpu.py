@@ -79,7 +79,8 @@ def pack(*values: Any) -> Parameters:
 
 @dataclass(frozen=True)
 class Operation:
-    """A launch with its arguments packed, or a memory operation: `call(*arguments)` queues it.
+    """A launch with its arguments packed, or a memory operation: `call(*arguments)` queues it and returns the
+    driver's error code, alone or first in a tuple.
 
     `names` are the kernels as CUPTI reports them, in order; none for a memory operation, which leaves no
     kernel record. `keep` holds the packed arguments alive.
@@ -93,8 +94,9 @@ class Operation:
     def queue(self) -> None:
         """Put it on the stream. Raises WorkerFault."""
         result = self.call(*self.arguments)
-        if result[0] != _SUCCESS:
-            raise fault(int(result[0]), f"launch of {self.names[0]}" if self.names else "copy")
+        code = result if type(result) is int else int(result[0])
+        if code != _SUCCESS:
+            raise fault(code, f"launch of {self.names[0]}" if self.names else "copy")
 
 
 class Gpu:
@@ -115,6 +117,8 @@ class Gpu:
         self.ordinal = ordinal
         self.device = check(d.cuDeviceGet(ordinal), "device")
         self.stream: Any = None
+        # Through ctypes, all converted beforehand, a launch takes 1 us; through the binding it takes 4.
+        self._launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
         self._modules: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     @property
@@ -213,15 +217,13 @@ class Gpu:
             kind = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(driver.cuFuncSetAttribute(function, kind, shared), f"{shared} bytes of shared memory")
         arguments = (
-            function,
-            *(int(n) for n in grid),
-            *(int(n) for n in block),
-            int(shared),
-            self.stream,
-            ctypes.addressof(parameters[0]),
-            0,
+            ctypes.c_void_p(int(function)),
+            *(ctypes.c_uint(int(n)) for n in (*grid, *block, shared)),
+            ctypes.c_void_p(int(self.stream)),
+            parameters[0],
+            None,
         )
-        return Operation(driver.cuLaunchKernel, arguments, (entry,), parameters)
+        return Operation(self._launch, arguments, (entry,), parameters)
 
     def synchronize(self) -> None:
         """Wait for the stream. A kernel's own failure surfaces here."""

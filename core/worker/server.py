@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 def main(fd: int) -> None:
     """Serve until the control socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
-    control = socket.socket(fileno=fd)
+    control = wire.Channel(socket.socket(fileno=fd))
     child.preload()
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -41,20 +41,21 @@ def main(fd: int) -> None:
     children: dict[int, int | None] = {}
     try:
         while True:
-            ready, _, _ = select.select([control, wake_read], [], [])
+            ready, _, _ = select.select([control.socket, wake_read], [], [])
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 _collect(children)
-            if control not in ready:
+            if control.socket not in ready:
                 continue
-            message, fds = wire.receive(control, max_fds=1)
+            message = control.receive(with_fds=True)
             if message.get("op") == "spawn":
-                pid = _fork(control, fds[0], (wake_read, wake_write))
-                os.close(fds[0])
+                end = control.fds.pop()
+                pid = _fork(control, end, (wake_read, wake_write))
+                os.close(end)
                 children[pid] = None
-                wire.send(control, {"pid": pid})
+                control.send({"pid": pid})
             else:
-                wire.send(control, _reap(children, message))
+                control.send(_reap(children, message))
     except wire.Closed:
         pass
     finally:
@@ -64,7 +65,7 @@ def main(fd: int) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _fork(control: socket.socket, fd: int, wake: tuple[int, int]) -> int:
+def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:
     server = os.getpid()
     pid = os.fork()
     if pid:

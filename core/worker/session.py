@@ -78,6 +78,7 @@ class Session:
         self._numbers: dict[str, int] = {}  # case name -> number, for file names
         self._warm: WorkerHandle | None = None
         self._vendor: WorkerHandle | None = None
+        self._workers: dict[int, WorkerHandle] = {}  # all that may have a context, by process id
         self._reference = str(workload.folder / "reference.py")
         self._loaded: dict[int, OrderedDict[str, None]] = {}  # by worker's process id, oldest first
 
@@ -91,13 +92,16 @@ class Session:
 
     def fresh(self) -> WorkerHandle:
         """A new worker, for one use; `retire` it."""
-        return self._spawn()
+        handle = self._spawn()
+        self._workers[handle.pid] = handle
+        return handle
 
     def retire(self, handle: WorkerHandle | None) -> None:
         """End a worker and forget what it held. Raises WarpdeckError if its process can't be ended."""
         if handle is None:
             return
         self._loaded.pop(handle.pid, None)
+        self._workers.pop(handle.pid, None)
         if handle is self._warm:
             self._warm = None
         handle.close()
@@ -109,6 +113,9 @@ class Session:
     def renew(self) -> None:
         """End the warm worker; the next use gets a new one."""
         self.retire(self._warm)
+
+    def _pids(self) -> set[int]:
+        return {pid for pid, handle in self._workers.items() if handle.alive}
 
     # -- what a worker needs -----------------------------------------------------------------------
 
@@ -239,9 +246,9 @@ class Session:
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_S * 4 ** (attempt - 1))
-            self._watch.before({handle.pid})
+            self._watch.before(self._pids())
             answer = self.call(handle, job, payload, case)
-            outcome = self._watch.after({handle.pid})
+            outcome = self._watch.after(self._pids())
             if not outcome.spoiled:
                 return answer, outcome.labels
         hint = "; stop it, or measure with --allow-shared" if outcome.shared else ""
@@ -250,7 +257,7 @@ class Session:
     def time_vendor(self, case: Case, protocol: Protocol) -> Measurement:
         """The vendor library's time, in a worker of its own that keeps torch loaded. Raises WorkerFault."""
         if self._vendor is None or not self._vendor.alive:
-            self._vendor = self._spawn()
+            self._vendor = self.fresh()
             self._vendor.call("vendor_start", {"path": self._reference}, _IMPORT_S)
         handle = self._vendor
         for other in handle.bound - {case.name}:

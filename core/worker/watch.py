@@ -5,6 +5,7 @@ Read by the run process strictly before and after what is timed, never in betwee
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Collection
@@ -15,6 +16,7 @@ from ...telemetry import nvml
 
 POWER_CAP = "software power cap"
 _POWER = "power"  # its violation counter
+_FRESH_S = 0.05  # counters take 3 ms to read: those read after the last measurement may serve for the next
 
 
 @dataclass(frozen=True)
@@ -39,44 +41,47 @@ class Watch:
         self._allow_shared = allow_shared
         self._foreign: tuple[str, ...] = ()
         self._violations: dict[str, int] = {}
-        self._since = 0.0
+        self._read = -math.inf
 
     def before(self, workers: Collection[int]) -> None:
-        """Note the counters; `workers` are our processes that have a context."""
-        self._foreign = self._others(workers)
-        self._violations = nvml.violations(self._uuid)
-        self._since = time.monotonic()
+        """Note the counters; `workers` are all our processes that have a context."""
+        if time.monotonic() - self._read > _FRESH_S:
+            self._violations = nvml.violations(self._uuid)
+        self._foreign = foreign(nvml.compute_processes(self._uuid), workers)
 
     def after(self, workers: Collection[int]) -> Outcome:
         """What happened since `before`."""
+        now = set(nvml.clock_event_reasons(self._uuid) or ())
         counters = nvml.violations(self._uuid)
-        reasons = nvml.snapshot(self._uuid, slow=False)
-        now = set((reasons.throttle if reasons else None) or ())
         spoiled = [f"{name} throttling" for name in nvml.disturbances(self._violations, counters)]
         spoiled += sorted(now & nvml.DISTURBING_REASONS)
         capped = counters.get(_POWER, 0) > self._violations.get(_POWER, 0) or POWER_CAP in now
         labels = [POWER_CAP] if capped else []
-        foreign = tuple(dict.fromkeys((*self._foreign, *self._others(workers))))
-        if foreign:
-            text = f"GPU shared with {', '.join(foreign)}"
+        listed = nvml.compute_processes(self._uuid)
+        others = tuple(dict.fromkeys((*self._foreign, *foreign(listed, workers))))
+        if others:
+            text = f"GPU shared with {', '.join(others)}"
             (labels if self._allow_shared else spoiled).append(text)
-        return Outcome(tuple(dict.fromkeys(spoiled)), tuple(labels), bool(foreign))
-
-    def _others(self, workers: Collection[int]) -> tuple[str, ...]:
-        return foreign(nvml.compute_processes(self._uuid), workers)
+        self._violations, self._read = counters, time.monotonic()
+        return Outcome(tuple(dict.fromkeys(spoiled)), tuple(labels), bool(others))
 
 
 def foreign(listed: list[nvml.ComputeProcess], workers: Collection[int]) -> tuple[str, ...]:
     """Descriptions of listed processes that aren't ours (a worker, this process, or a descendant of it).
 
     In a container NVML can list the host's process ids, or none. Where it lists none of our workers although
-    they have contexts, ids mean nothing here and only their number is compared.
+    they have contexts, ids mean nothing here and only their number is compared. A listed process that doesn't
+    exist is one of ours that has just ended.
     """
     pids = {process.pid for process in listed}
     if workers and not pids & set(workers):
         extra = len(pids) - len(workers)
         return (f"{extra} other process{'es' if extra > 1 else ''}",) if extra > 0 else ()
-    others = [p for p in listed if p.pid not in workers and not _descends(p.pid, os.getpid())]
+    others = [
+        p
+        for p in listed
+        if p.pid not in workers and Path(f"/proc/{p.pid}").exists() and not _descends(p.pid, os.getpid())
+    ]
     return tuple(f"process {p.pid}" + (f" ({Path(p.name).name})" if p.name else "") for p in others)
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 HEAD = 'extern "C" __global__ void {}(float* x, float* y, int n) {{ int i = blockIdx.x * 256 + threadIdx.x; '
 BODIES = {
     "right": "if (i < n) y[i] = 2.0f * x[i] + 1.0f; }",
-    "slow": "float v = 1; for (int k = 0; k < n; ++k) v = __fsqrt_rn(v * v + 1e-30f);"
+    "slow": "float v = i < n ? x[i] : 1.0f; for (int k = 0; k < n; ++k) v = __fsqrt_rn(v * v + 1e-30f);"
     " if (i < n) y[i] = 2.0f * x[i] + v; }",
     "overrun": "if (i <= n) y[i] = 2.0f * (i < n ? x[i] : 0.0f) + 1.0f; }",
     "underrun": "if (i < n) y[i] = 2.0f * x[i] + 1.0f; if (i == 0) y[-1] = 0; }",
