@@ -1,0 +1,171 @@
+"""Archives: what is exported comes back whole, and nothing else gets in."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import session_logs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpdeck.core.errors import UsageError
+from warpdeck.sessions import (
+    listing,
+    paths,
+    portable,
+)
+from warpdeck.sessions.store import SessionStore
+
+
+@pytest.fixture
+def sessions(isolated_home: Path) -> Path:
+    return paths.home().sessions
+
+
+@pytest.fixture
+def swept(sessions: Path) -> Iterator[SessionStore]:
+    with session_logs.swept_session(sessions) as store:
+        yield store
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".zip"])
+def test_an_exported_session_comes_back_whole(swept, sessions, tmp_path, suffix):
+    file = portable.export_session(sessions / "swept", tmp_path / f"s{suffix}")
+    with pytest.raises(UsageError, match="exists already"):
+        portable.import_session(file)
+    folder = portable.import_session(file, name="copy")
+    with SessionStore.open(folder) as copy:
+        assert copy.state() == swept.state()
+        assert list(copy.events()) == list(swept.events())
+        assert copy.header() == swept.header()
+    assert (folder / "artifacts" / "note.txt").read_text() == "hi"
+    assert listing.describe(folder).state == "finished"
+    assert [path.name for path in sessions.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_session_is_exported_while_it_runs(sessions, tmp_path):
+    with SessionStore.create(sessions, "live", {}) as store:
+        store.append("state", {"state": "running"})
+        portable.export_session(sessions / "live", tmp_path)
+        store.append("message", {"text": "later"})
+    folder = portable.import_session(tmp_path / "live.tar.gz", name="copy")
+    assert listing.describe(folder).state == "interrupted"
+
+
+def test_an_unknown_suffix_is_refused(swept, sessions, tmp_path):
+    with pytest.raises(UsageError, match=r"\.tar\.gz or \.zip"):
+        portable.export_session(sessions / "swept", tmp_path / "s.rar")
+
+
+def tar_of(target: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(target, "w:gz") as archive:
+        for info, data in members:
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return target
+
+
+def special(name: str, kind: bytes, link: str = "/etc/passwd") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([(tarfile.TarInfo("../evil.txt"), b"x")], "which a session doesn't"),
+        ([(tarfile.TarInfo("s/../../evil.txt"), b"x")], "which a session doesn't"),
+        ([(tarfile.TarInfo("/tmp/evil.txt"), b"x")], "which a session doesn't"),
+        ([(tarfile.TarInfo("s/artifacts/../../evil"), b"x")], "which a session doesn't"),
+        ([(tarfile.TarInfo("s/run.lock"), b"x")], "which a session doesn't"),
+        ([(tarfile.TarInfo("session.db"), b"x")], "which a session doesn't"),
+        ([(special("s/artifacts/link", tarfile.SYMTYPE), b"")], "no plain file"),
+        ([(special("s/artifacts/link", tarfile.LNKTYPE), b"")], "no plain file"),
+        ([(special("s/artifacts/null", tarfile.CHRTYPE), b"")], "no plain file"),
+        ([(tarfile.TarInfo("s/artifacts/a"), b"x"), (tarfile.TarInfo("t/artifacts/b"), b"y")], "one folder"),
+        ([(tarfile.TarInfo("s/artifacts/a"), b"x"), (tarfile.TarInfo("s/artifacts/a"), b"y")], "twice"),
+        ([(tarfile.TarInfo("s/artifacts/a"), b"x")], "session.db is missing"),
+        ([(tarfile.TarInfo("s/session.db"), b"text")], "not a session"),
+    ],
+)
+def test_unsafe_or_broken_archives_are_refused_and_leave_nothing(sessions, tmp_path, members, message):
+    file = tar_of(tmp_path / "evil.tar.gz", *members)
+    with pytest.raises(UsageError, match=message) as caught:
+        portable.import_session(file)
+    assert "\n" not in str(caught.value)
+    assert list(sessions.iterdir()) == []
+    assert not list(tmp_path.glob("**/evil.txt"))
+
+
+def test_a_zip_with_a_link_is_refused(sessions, tmp_path):
+    with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive:
+        info = zipfile.ZipInfo("s/artifacts/link")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(UsageError, match="no plain file"):
+        portable.import_session(tmp_path / "s.zip")
+
+
+def test_too_much_is_refused_whatever_the_archive_promises(swept, sessions, tmp_path, monkeypatch):
+    file = portable.export_session(sessions / "swept", tmp_path / "s.zip")
+    monkeypatch.setattr(portable, "MAX_BYTES", 5000)
+    with pytest.raises(UsageError, match="GiB unpacked"):
+        portable.import_session(file, name="copy")
+    monkeypatch.setattr(portable, "MAX_BYTES", 1 << 30)
+    monkeypatch.setattr(portable, "MAX_FILES", 1)
+    with pytest.raises(UsageError, match="more than 1 files"):
+        portable.import_session(file, name="copy")
+
+
+def test_a_database_with_a_trigger_is_refused(swept, sessions, tmp_path):
+    swept.close()
+    db = sqlite3.connect(sessions / "swept" / "session.db", isolation_level=None)
+    db.execute("CREATE TRIGGER t AFTER INSERT ON event BEGIN DELETE FROM meta; END")
+    db.close()
+    with pytest.raises(UsageError, match="trigger"):
+        SessionStore.open(sessions / "swept")
+
+
+def test_a_missing_archive_is_a_usage_error(isolated_home, tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        portable.import_session(tmp_path / "nothing.zip")
+
+
+@pytest.fixture(scope="module", params=[".zip", ".tar.gz"])
+def packed(request, tmp_path_factory) -> tuple[str, bytes]:
+    base = tmp_path_factory.mktemp("packed")
+    with SessionStore.create(base, "s", {}) as store:
+        store.append("message", {"text": "hello"})
+        file = portable.export_session(store.folder, base / f"s{request.param}")
+    return file.name, file.read_bytes()
+
+
+places = st.floats(0, 1, exclude_max=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4), st.floats(0, 1))
+def test_damaged_archives_never_become_damaged_sessions(packed, tmp_path_factory, changes, kept):
+    """Any bytes changed: refused with one line, or what comes back is a readable session."""
+    base = tmp_path_factory.mktemp("fuzz")
+    name, content = packed[0], bytearray(packed[1])
+    for place, value in changes:
+        content[int(place * len(content))] = value
+    file = base / name
+    file.write_bytes(content if kept > 0.5 else content[: int(2 * kept * len(content))])
+    try:
+        folder = portable.import_session(file, sessions=base / "b")
+    except UsageError as error:
+        assert "\n" not in str(error)
+        assert not list((base / "b").iterdir())
+    else:
+        with SessionStore.open(folder) as copy:
+            copy.verify()
