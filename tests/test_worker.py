@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpdeck.core.devices.cuda import CudaDevice
 from warpdeck.core.errors import ExitCode, NoDeviceError
 from warpdeck.core.model import Status
 from warpdeck.core.worker import (
@@ -145,6 +146,14 @@ def test_no_gpu_is_a_plain_no_device_error(server: ForkServer) -> None:
     assert caught.value.exit_code is ExitCode.NO_DEVICE
     assert "\n" not in str(caught.value)
     assert server.fork().call("ping") == {"payload": None}  # the server goes on
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a CUDA device")
+def test_opening_a_missing_device_fails_at_once_and_says_what_to_do() -> None:
+    started = time.monotonic()
+    with pytest.raises(NoDeviceError, match="recorded:h200"):
+        CudaDevice(0)
+    assert time.monotonic() - started < 0.2
 
 
 @pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])

@@ -247,7 +247,10 @@ class CudaBackend:
 
     def _applicable(self, candidate: Candidate) -> list[Case]:
         """The workload's correctness cases that a configuration is valid for."""
-        spaces = [s for s in self._workload.spaces.values() if s.variant == candidate.variant]
+        every = self._workload.spaces.values()
+        spaces = [s for s in every if s.variant == candidate.variant]
+        # An edited copy of a variant is in no space; its restrictions are those of the space with its knobs.
+        spaces = spaces or [s for s in every if set(s.knobs) == set(candidate.config)]
         found = []
         for case in self._correctness:
             if spaces and all(s.why_invalid(candidate.config, case.params) for s in spaces):
