@@ -93,7 +93,7 @@ async def test_a_run_that_goes_on_is_joined(tmp_path: Path, kit: Any, start: Ope
     lock = alive.RunLock.acquire(folder)
     try:
         async with start(tmp_path) as console:
-            assert "1 sessions, 1 running" in console.text
+            assert "1 session, 1 running" in console.text
             await console.press("enter")
             run = console.app.screen
             assert isinstance(run, RunScreen)

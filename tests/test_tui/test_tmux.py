@@ -76,7 +76,7 @@ def prompt(screen: str) -> bool:
     return screen.rstrip().endswith("ready$") and "Leaderboard" not in screen
 
 
-def test_tune_pause_quit_attach_stop(tmp_path: Path, terminal: Terminal) -> None:
+def test_tune_pause_quit_attach_stop_and_look_back(tmp_path: Path, terminal: Terminal) -> None:
     recording = synthetic.write(tmp_path, load_workload("softmax"), "full", [256])[0]
     warpdeck = f"{sys.executable} -m warpdeck"
     terminal.until("ready$")
@@ -107,10 +107,18 @@ def test_tune_pause_quit_attach_stop(tmp_path: Path, terminal: Terminal) -> None
     terminal.until("◼ cancelled")
     terminal.send("q")
     terminal.until(prompt)
-    # The terminal is as it was: it echoes, and no mouse or paste mode is left on.
-    terminal.type("echo $((6 * 7)); stty -a | grep -o ' echo '")
-    screen = terminal.until("42")
-    assert " echo" in screen.split("42")[-1]
+
+    terminal.type(warpdeck)
+    terminal.until(lambda screen: "1 session, 0 running" in screen and "cancelled" in screen)
+    terminal.send("Enter")
+    terminal.until("REPLAY · softmax")
+    terminal.send("q")
+    terminal.until("1 session, 0 running")
+    terminal.send("q")
+    terminal.until(prompt)
+    # The terminal is as it was.
+    terminal.type('echo "$((6 * 7)):$(stty -a | grep -ow -e "echo" -e "icanon" | sort | tr "\\n" " ")"')
+    terminal.until("42:echo icanon")
 
 
 def test_a_killed_console_leaves_a_clean_terminal(tmp_path: Path, terminal: Terminal) -> None:

@@ -107,7 +107,8 @@ belongs to no console: it goes on whether or not one is open.
     def _show(self, home: str, infos: Sequence[SessionInfo]) -> None:
         self._infos = {info.id: info for info in infos}
         running = sum(info.state in _GOING for info in infos)
-        words = f"{len(infos)} sessions, {running} running" if infos else "no sessions yet"
+        count = "1 session" if len(infos) == 1 else f"{len(infos)} sessions"
+        words = f"{count}, {running} running" if infos else "no sessions yet"
         with self.app.batch_update():
             self.query_one("#progress", Static).update(f"{words} · {home}")
             self.query_one(Table).fill(COLUMNS, [_row(info) for info in infos])
