@@ -35,7 +35,7 @@ tests:
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m "not soak"
 
 docs:
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: ## apply the formatter and the safe fixes
 	$(BIN)/ruff check --fix .

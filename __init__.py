@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from .kernels.loader import list_workloads as list_workloads
     from .kernels.loader import load_workload as load_workload
     from .kernels.recordings import open_device as open_device
+    from .sessions.frames import Frames as Frames
+    from .sessions.frames import read_session as read_session
+    from .sessions.launch import launch_run as launch_run
+    from .sessions.launch import resume_run as resume_run
+    from .sessions.launch import stop_run as stop_run
+    from .sessions.listing import list_sessions as list_sessions
+    from .sessions.spec import RunSpec as RunSpec
+    from .sessions.tail import follow as follow
 
 _HOME = {
     "api": ("bench", "open_bench", "run_agent"),
@@ -54,6 +62,11 @@ _HOME = {
     "core.workload": ("Workload",),
     "kernels.loader": ("list_workloads", "load_workload"),
     "kernels.recordings": ("open_device",),
+    "sessions.frames": ("Frames", "read_session"),
+    "sessions.launch": ("launch_run", "resume_run", "stop_run"),
+    "sessions.listing": ("list_sessions",),
+    "sessions.spec": ("RunSpec",),
+    "sessions.tail": ("follow",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
