@@ -2,8 +2,8 @@
 
     python benchmarks/comparisons.py [--device cuda:0] [--same 1000] [--slower 200]
 
-Every comparison is a whole `Backend.compare`: interleaved samples, as many blocks as `stats.blocks_for` asks for.
-Goals: wins in at most 1% of the A/A comparisons; the slowdown found (verdict `loss`) in at least 90%.
+Every comparison is a whole `Backend.compare`: interleaved samples, as many blocks as `stats.blocks_for` asks
+for. Goals: wins in at most 1% of the A/A comparisons; the slowdown found (verdict `loss`) in at least 90%.
 """
 
 from __future__ import annotations
