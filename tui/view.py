@@ -23,6 +23,7 @@ STATE_MARKS = {
     Lifecycle.INTERRUPTED: "✘ interrupted",
     Lifecycle.CANCELLED: "◼ cancelled",
 }
+STALE_S = 5.0  # NVML is sampled once a second, but not while a kernel is timed
 MEAN_WINDOW = 50  # steps in the reward's running mean, drawn from twice as many steps on
 
 
@@ -145,8 +146,8 @@ def log_lines(state: RunState) -> list[Line]:
     return [Line(m.t - start, m.level, m.text) for m in state.messages]
 
 
-def gauge_rows(state: RunState, replay: bool) -> tuple[str, list[Gauge], str]:
-    """(title, rows, note) of the gauge pane; where there is no GPU it says so."""
+def gauge_rows(state: RunState, replay: bool, now: float) -> tuple[str, list[Gauge], str]:
+    """(title, rows, note) of the gauge pane; where there is no GPU, or the sample is old, it says so."""
     device = state.info.device if state.info else None
     if device is None:
         return "GPU", [], "opening the device"
@@ -157,4 +158,11 @@ def gauge_rows(state: RunState, replay: bool) -> tuple[str, list[Gauge], str]:
         return "No GPU here", rows, "stored with the recording"
     if state.sample is None:
         return f"GPU {device.spec}", [], "no sample yet"
-    return f"GPU {device.spec}", gauges(state.sample), "as sampled during the run" if replay else ""
+    age = now - state.sample.get("t", now)
+    if replay:
+        note = "as sampled during the run"
+    elif state.lifecycle.final:
+        note = "last sample of the run"
+    else:
+        note = f"stale: sampled {duration(age)} ago" if age > STALE_S else ""
+    return f"GPU {device.spec}", gauges(state.sample), note

@@ -121,6 +121,7 @@ def run_events(
             add(
                 "sample",
                 {
+                    "t": START + step,
                     "gpu_util": 87,
                     "mem_util": 41,
                     "mem_used": 30_000_000_000,
@@ -132,7 +133,7 @@ def run_events(
                     "sm_max_mhz": 1980,
                     "mem_mhz": 3201,
                     "mem_max_mhz": 3201,
-                    "throttle": ["sw_power_cap"] if step % 2 else [],
+                    "throttle": ["software power cap"] if step % 2 else [],
                 },
                 float(step),
             )

@@ -59,6 +59,24 @@ async def test_a_recording_says_so_wherever_numbers_are(
         assert "4813 GB/s" in console.text
 
 
+async def test_gauges_say_what_holds_the_clock_and_when_they_are_old(kit: Any) -> None:
+    source = kit.source(kit.events(59, kit.live))
+    async with kit.open(source) as console:
+        assert "! software power cap" in console.text
+        assert "stale" not in console.text
+        source.clock += 12
+        await console.poll()
+        assert "stale: sampled 0:12 ago" in console.text
+        last = source.events[-1]
+        sample = {"t": last.t + 12, "gpu_util": 3, "throttle": ["idle"]}
+        source.events.append(last._replace(seq=last.seq + 1, t=last.t + 12, kind="sample", data=sample))
+        source.arrived += 1
+        await console.poll()
+        assert "none, idle" in console.text
+        assert "power     not reported by this GPU" in console.text
+        assert "stale" not in console.text
+
+
 async def test_the_device_survives_any_width(kit: Any) -> None:
     async with kit.open(kit.source(kit.events(5)), (60, 16)) as console:
         assert "recorded on NVIDIA H200, 2026-11-20" in console.lines[0]

@@ -122,16 +122,17 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
         The poll runs in a thread, so that a locked database can't freeze the keys; it touches no widget.
         """
+        state = None
         try:
             state = await asyncio.to_thread(self.source.poll)
         except WarpdeckError as error:
             self._trouble = f"{error}; trying again"
         else:
             self._trouble = ""
-            if state is not None:
-                self._take(state)
-        if not self.is_attached:
+        if not self.is_attached:  # closed in the meantime
             return
+        if state is not None:
+            self._take(state)
         for name, draw in (("plots", self._draw_plots), ("table", self._draw_table)):
             self._age[name] += 1
             if name in self._due and self._age[name] >= PACE[name]:
@@ -144,11 +145,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
         replay = isinstance(self.source, Playback)
-        with self.app.batch_update():
-            if state.sample is not before.sample or state.info is not before.info:
-                self.query_one(GaugePanel).show(*view.gauge_rows(state, replay))
-            if state.messages is not before.messages:
-                self.query_one(LogPane).show(view.log_lines(state))
+        if state.messages is not before.messages:
+            self.query_one(LogPane).show(view.log_lines(state))
         if state.leaderboard is not before.leaderboard or state.result is not before.result:
             self._due.add("table")
         if state.steps is not before.steps:
@@ -174,6 +172,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._put("#title", view.title_line(self.state, mode, width))
         self._put("#progress", self._trouble or view.progress_line(self.state, now, width))
         self.query_one("#progress").set_class(bool(self._trouble), "-trouble")
+        self.query_one(GaugePanel).show(*view.gauge_rows(self.state, capabilities.replay, now))
         if isinstance(self.source, Playback):
             self._put("#replay", replay_line(self.source, self.state, width))
 

@@ -16,8 +16,8 @@ from ..braille import bar
 from ..format import NONE, size_text
 
 UNSUPPORTED = "not reported by this GPU"
-# Reasons that don't mean the clock is being held down.
-HARMLESS = frozenset({"idle", "gpu_idle", "none"})
+# Clock event reasons that are as they were asked for; any other holds the clock down.
+QUIET = frozenset({"idle", "applications clocks", "display clock setting"})
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,11 @@ def gauges(sample: Mapping[str, Any]) -> list[Gauge]:
     else:
         memory = f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB" if total else size_text(used)
     throttle: Sequence[str] | None = sample.get("throttle")
-    held = [t for t in throttle or () if t not in HARMLESS]
+    held = [t for t in throttle or () if t not in QUIET]
     if throttle is None:
         reasons = UNSUPPORTED
-    elif held:
-        reasons = ", ".join(t.replace("_", " ") for t in held)
     else:
-        reasons = "none, idle" if throttle else "none"
+        reasons = ", ".join(held or ["none", *throttle])
     return [
         Gauge("GPU util", _part(util, 100), UNSUPPORTED if util is None else f"{util:.0f}%"),
         Gauge("memory", _part(used, total), memory),
