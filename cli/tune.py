@@ -25,7 +25,6 @@ from .output import (
 if TYPE_CHECKING:
     from ..sessions.launch import Launched
     from ..sessions.state import RunState
-    from ..sessions.store import SessionStore
 
 POLL_S = 0.1
 WAIT_S = 20  # for the process to go once its last state is logged
@@ -143,20 +142,23 @@ def _show_if_ended(launched: Launched) -> None:
 
 def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
     """Follow a run that was started here to its end, and print its result (unless `silent`)."""
+    from ..sessions.alive import as_seen, is_running
+    from ..sessions.events import Lifecycle
     from ..sessions.report import tune_document
     from ..sessions.store import SessionStore
 
-    message(f"session {launched.session}")
     interrupted = False
+    try:
+        message(f"session {launched.session}")
+        _follow(launched, as_jsonl)
+    except KeyboardInterrupt:
+        interrupted = True
+        _stop(launched)
+    code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
     with SessionStore.open(launched.folder) as store:
-        try:
-            _follow(launched, store, as_jsonl)
-        except KeyboardInterrupt:
-            interrupted = True
-            _stop(launched)
-        code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
-        state = store.state()
-        if not interrupted and (state.best is None or not state.lifecycle.final or code not in WITH_RESULT):
+        running = is_running(launched.folder)
+        state = as_seen(store.state(), running=running)
+        if code not in WITH_RESULT:
             error(state.reason or launched.last_words() or "the run ended without saying why")
         if state.best is not None:
             document = tune_document(store, state)
@@ -164,19 +166,20 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
                 json_document(document)
             elif not as_jsonl and not silent:
                 show_result(document)
-    if interrupted:
+    if state.lifecycle in (Lifecycle.INTERRUPTED, Lifecycle.CANCELLED):
         message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
     return code
 
 
-def _follow(launched: Launched, store: SessionStore, as_jsonl: bool) -> None:
+def _follow(launched: Launched, as_jsonl: bool) -> None:
     """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
     from ..sessions.events import Kind
+    from ..sessions.store import SessionStore
     from ..sessions.tail import follow
 
     seen = 0
     kinds = () if as_jsonl else (Kind.MESSAGE,)
-    with _progress() as draw:
+    with SessionStore.open(launched.folder) as store, _progress() as draw:
         for state in follow(launched.folder, poll_s=POLL_S):
             for event in store.events(seen, state.seq, kinds):
                 if event.kind == Kind.MESSAGE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,10 @@ from warpdeck.cli import output
 from warpdeck.cli.app import run
 from warpdeck.core.errors import ExitCode, NoDeviceError, UsageError, VerificationError
 from warpdeck.kernels import load_workload
+from warpdeck.sessions.alive import runner_pid
+from warpdeck.sessions.state import RunState
+from warpdeck.sessions.store import SessionStore
+from warpdeck.sessions.tail import follow
 
 
 @pytest.fixture(autouse=True)
@@ -219,27 +224,73 @@ def test_a_gpu_that_is_not_there_is_exit_3() -> None:
     assert "warpdeck: error: " in done.stderr
 
 
-def test_ctrl_c_stops_the_run_keeps_the_session_and_resumes(isolated_home: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "warpdeck", *TUNE, "--agent", "random", "--session", "stopme", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while not (isolated_home / "sessions/stopme/session.db").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
+@pytest.fixture
+def long_run(h200: Path) -> tuple[str, ...]:
+    """A sweep over hundreds of recorded configurations."""
+    synthetic.write(h200, load_workload("softmax"), "full", [1024], name="synthetic")
+    return ("tune", "softmax", "--device", "recorded:synthetic", "--agent", "sweep", "--headless")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "warpdeck", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
+def wait_for_steps(session: Path, steps: int, timeout_s: float = 60) -> RunState:
+    """The state once the run has made so many steps, or has ended."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if (session / "session.db").exists():
+            with SessionStore.open(session) as store:
+                state = store.state()
+            if state.evaluations >= steps or state.lifecycle.final:
+                return state
+        time.sleep(0.005)
+    raise AssertionError(f"{session}: fewer than {steps} steps in {timeout_s} s")
+
+
+def test_ctrl_c_stops_the_run_keeps_the_session_and_resumes(
+    isolated_home: Path, long_run: tuple[str, ...]
+) -> None:
+    process = start(*long_run, "--session", "stopme", "--json")
+    wait_for_steps(isolated_home / "sessions" / "stopme", 1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    if process.returncode == ExitCode.OK:
-        pytest.skip("the run had ended before the signal came")
+    out, err = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert "warpdeck tune --resume stopme" in err
+    stopped = json.loads(out)
+    assert stopped["state"] == "cancelled" and stopped["provisional"] is True
     again = warpdeck("tune", "--resume", "stopme", "--json")
     assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["session"] == "stopme"
+    document = json.loads(again.stdout)
+    assert document["session"] == "stopme" and document["steps"] > stopped["steps"]
+
+
+def test_killing_the_console_leaves_the_run_going(isolated_home: Path, long_run: tuple[str, ...]) -> None:
+    process = start(*long_run, "--session", "alone")
+    session = isolated_home / "sessions" / "alone"
+    wait_for_steps(session, 1)
+    process.kill()
+    process.communicate(timeout=60)
+    last = list(follow(session))[-1]
+    assert last.lifecycle == "finished" and last.result is not None
+
+
+def test_killing_the_run_is_told_and_loses_nothing(isolated_home: Path, long_run: tuple[str, ...]) -> None:
+    process = start(*long_run, "--session", "killed", "--json")
+    session = isolated_home / "sessions" / "killed"
+    seen = wait_for_steps(session, 5)
+    pid = runner_pid(session)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.RUN_FAILED and "its process died" in err
+    again = warpdeck("tune", "--resume", "killed", "--json")
+    assert again.returncode == 0, again.stderr
+    with SessionStore.open(session) as store:
+        steps = [event.data["step"] for event in store.events(kinds=["evaluation"])]
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) > seen.evaluations
 
 
 def test_a_name_that_is_taken_is_exit_2() -> None:
