@@ -34,7 +34,7 @@ def grown(children):
 
 @given(st.recursive(numbers(), grown, max_leaves=12), st.tuples(*[st.integers(-9, 99)] * 3))
 def test_agrees_with_python(text, values):
-    env = dict(zip(NAMES, values, strict=True))
+    env: dict[str, object] = dict(zip(NAMES, values, strict=True))
     try:
         wanted = eval(text, {"min": min}, env)
     except ZeroDivisionError:

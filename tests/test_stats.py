@@ -160,6 +160,7 @@ def test_bootstrap_by_round_covers_where_independence_fails():
     rng = np.random.default_rng(6)
     rounds = np.repeat(np.arange(8), 8)
     covered = naive = 0
+    x = np.ones(64)
     for _ in range(300):
         x = np.exp(rng.standard_normal(8)[rounds] * 0.02 + rng.standard_normal(64) * 0.005)
         lo, hi = bootstrap_by_round(x, rounds, resamples=500)
