@@ -21,6 +21,7 @@ import console_session
 import numpy as np
 from textual.drivers.headless_driver import HeadlessDriver
 
+from warpdeck.sessions import alive
 from warpdeck.sessions.series import Series
 from warpdeck.sessions.store import SessionStore
 from warpdeck.tui import view
@@ -106,10 +107,12 @@ async def measure(folder: Path, seconds: float, size: tuple[int, int]) -> dict[s
 
 def write_on(folder: Path) -> None:
     """The run: append steps until killed."""
+    lock = alive.RunLock.acquire(folder)
     with SessionStore.open(folder, writable=True) as store:
         for events in itertools.islice(console_session.stream(seed=2), 100_000):
             store.append_many(events)
             time.sleep(1 / console_session.STEPS_PER_S)
+    lock.release()
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""How long until the console shows a run: from process start to the leaderboard on a real pseudo-terminal.
+"""How long until the console shows a run: from the start of `warpdeck attach` to the run's data on a real
+pseudo-terminal.
 
 `python benchmarks/first_paint.py [--runs N] [--steps N]`. The target is 700 ms at the median.
 """
@@ -35,11 +36,10 @@ def measure(folder: Path, *, size: tuple[int, int] = (120, 40)) -> tuple[float, 
     """(milliseconds to the first full screen, resident kilobytes then) of one fresh process."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    code = f"from warpdeck.tui import run_attach; run_attach({str(folder)!r})"
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     began = time.perf_counter()
     child = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-m", "warpdeck", "attach", str(folder)],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -179,7 +179,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _put(self, selector: str, text: str) -> None:
         if self._drawn.get(selector) != text:
             self._drawn[selector] = text
-            self.query_one(selector, Static).update(text)
+            self.query_one(selector, Static).update(text, layout=False)
 
     # Keys
 

@@ -133,11 +133,14 @@ Without a GPU the pane says so and shows what was stored with the recording inst
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: list[Gauge] = []
+        self._labels = ("", "")
         self.border_title = "GPU"
 
     def show(self, title: str, rows: list[Gauge], note: str = "") -> None:
         """Show these rows; the note says where they come from if not from a GPU here and now."""
-        self.border_title, self.border_subtitle = title, note
+        if (title, note) != self._labels:  # setting them repaints, and reads differ from what was set
+            self._labels = (title, note)
+            self.border_title, self.border_subtitle = title, note
         if rows != self._rows:
             self._rows = rows
             self._repaint()
@@ -149,4 +152,4 @@ Without a GPU the pane says so and shows what was stored with the recording inst
         if self.content_size.width:
             names = ("name", "bar", "warning")
             styles = {name: self.get_component_rich_style(f"gauges--{name}") for name in names}
-            self.update(paint(self._rows, self.content_size.width, styles))
+            self.update(paint(self._rows, self.content_size.width, styles), layout=False)
