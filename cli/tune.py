@@ -77,6 +77,10 @@ def tune(
         str | None,
         typer.Option("--resume", metavar="SESSION", help="Go on with an interrupted or stopped run."),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="SESSION|FILE", help="Try what was best there first."),
+    ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="No dashboard, also on a terminal.")] = False,
     as_json: options.Json = False,
     as_jsonl: Annotated[
@@ -93,6 +97,7 @@ def tune(
     from ..sessions import paths
     from ..sessions.launch import launch_run, resume_run
     from ..sessions.spec import RunSpec
+    from ..sessions.warmstart import starting_from
 
     if as_json and as_jsonl:
         raise UsageError("--json and --jsonl exclude each other")
@@ -100,8 +105,10 @@ def tune(
     if notice:
         message(notice)
     if resume is not None:
-        if workload is not None or session is not None:
-            raise UsageError("--resume goes on as the session was started: leave WORKLOAD and --session out")
+        if workload is not None or session is not None or source is not None:
+            raise UsageError(
+                "--resume goes on as the session was started: leave WORKLOAD, --session, --from out"
+            )
         launched = resume_run(paths.resolve(resume), steps=steps, time_limit_s=time_limit)
     else:
         spec = RunSpec(
@@ -119,6 +126,8 @@ def tune(
             options=options.pairs(agent_option, "--agent-option"),
             allow_shared=allow_shared,
         )
+        if source is not None:
+            spec = starting_from(spec, source)
         launched = launch_run(spec, name=session)
     if stdout_is_terminal() and not (headless or as_json or as_jsonl):
         from .. import tui

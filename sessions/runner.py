@@ -16,6 +16,7 @@ from typing import Any
 
 from ..agents import registry
 from ..agents.base import SearchReport, reward_of, search
+from ..agents.primed import Primed
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
 from ..core.devices.recorded import RecordedBackend
@@ -177,6 +178,8 @@ class _Run:
 
     def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation]) -> SearchReport:
         strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options)
+        if spec.first:
+            strategy = Primed(strategy, spec.first, bench.space)
         limit = spec.time_limit_s
         if limit is not None:
             limit = max(limit - self._before.active_s, 0.0)

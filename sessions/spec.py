@@ -32,6 +32,7 @@ class RunSpec:
         options: The agent's own settings.
         allow_shared: Go on although other processes use the GPU, and label the results.
         finalists: Candidates re-measured in pairs at the end.
+        first: Configurations to evaluate before the agent's own.
     """
 
     workload: str
@@ -48,6 +49,7 @@ class RunSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     allow_shared: bool = False
     finalists: int = 8
+    first: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers. Raises UsageError."""
@@ -86,13 +88,16 @@ class RunSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As stored in the session's header."""
-        return {**asdict(self), "sizes": list(self.sizes), "options": dict(self.options)}
+        first = [dict(config) for config in self.first]
+        return {**asdict(self), "sizes": list(self.sizes), "options": dict(self.options), "first": first}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunSpec:
         """Inverse of `to_json`; unknown keys are ignored. Raises UsageError for what can't be a spec."""
         try:
             known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
-            return cls(**{**known, "sizes": tuple(int(n) for n in known.get("sizes", ()))})
+            sizes = tuple(int(n) for n in known.get("sizes", ()))
+            first = tuple(dict(config) for config in known.get("first", ()))
+            return cls(**{**known, "sizes": sizes, "first": first})
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"the session's description of its run is damaged: {error}") from None

@@ -473,3 +473,18 @@ def test_train_is_a_session(tmp_path: Path) -> None:
     assert Path(document["model"]).is_file() and json.loads(Path(document["summary"]).read_text())
     listed = json.loads(warpdeck("sessions", "list", "--json").stdout)["sessions"]
     assert (listed[0]["id"], listed[0]["agent"], listed[0]["state"]) == ("trained", "ppo", "finished")
+
+
+def test_from_tries_what_was_best_elsewhere_first(tmp_path: Path) -> None:
+    swept = warpdeck(*TUNE, "--agent", "sweep", "--session", "swept", "--json")
+    file = tmp_path / "result.json"
+    file.write_text(swept.stdout)
+    for source in ("swept", str(file)):
+        done = warpdeck(*TUNE, "--agent", "random", "--steps", "3", "--from", source, "--jsonl")
+        assert done.returncode == 0, done.stderr
+        events = [json.loads(row) for row in done.stdout.splitlines()]
+        tried = [e["data"]["config"] for e in events if e["kind"] == "evaluation"]
+        assert len(tried) == 3 and all(config["block_size"] == 64 for config in tried)
+    file.write_text('{"best": 3}')
+    for source in ("nothing", str(file)):
+        assert warpdeck(*TUNE, "--from", source).returncode == ExitCode.USAGE
