@@ -25,7 +25,7 @@ SAME = [("softmax", 1024), ("reduction", 512), ("gemm", 256), ("softmax", 256)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="how often a comparison is wrong")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--same", type=int, default=1000)
     parser.add_argument("--slower", type=int, default=200)

@@ -59,6 +59,7 @@ class CudaBackend:
         self.info = device.info
         self._device = device
         self._workload = workload
+        self._cases = tuple(cases)
         names = {case.name for case in cases}
         self._correctness = [c for c in workload.correctness_cases() if c.name not in names]
         # A seed makes a run repeatable; code that may be hostile gets data it can't know in advance.
@@ -431,6 +432,21 @@ class CudaBackend:
                 found.append(Evaluation(candidate, status, str(item["fault"]["message"])))
             else:
                 found.append({cache: np.asarray(item[str(cache)]["samples_ms"]) for cache in _CACHES})
+
+    def use_clock(self, clock: str) -> None:
+        """Read times from `cupti` or `event` from now on, to cross-check one by the other."""
+        self._session.warm().call("clock", {"clock": clock})
+        self._measured.clear()
+
+    def end_workers(self) -> None:
+        """End the warm worker and forget what was measured: the next evaluation is isolated."""
+        self._session.renew()
+        self._measured.clear()
+        self._proven.clear()
+
+    def compiled(self, candidate: Candidate) -> Compiled:
+        """A candidate's machine code. Raises CompileError."""
+        return self._submit(candidate, self._cases).result()
 
     # -- what to compare with ----------------------------------------------------------------------
 

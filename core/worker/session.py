@@ -26,7 +26,7 @@ from .watch import Outcome, Watch
 
 _ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
 _UPLOAD_BYTES_PER_S = 5e8  # a pessimist's rate, to stretch the time limit by
-_LOADED = 128  # modules kept in a worker
+_LOADED = 1024  # modules: a whole space stays loaded while it is recorded
 _TRIES = 3
 _PAUSE_S = 0.5
 _IMPORT_S = 120.0  # of torch, on a slow disk

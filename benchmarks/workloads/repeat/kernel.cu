@@ -14,5 +14,5 @@ extern "C" __global__ void repeat(const float* __restrict__ x, float* __restrict
         a = b;
         b = fmaf(-1.0f, u, 0.0f * t);
     }
-    if (i < n) y[i] = a + b * 0.0f;
+    if (i < n) y[i] = 2.0f * a + b * 0.0f;
 }
