@@ -7,6 +7,7 @@ took the process down.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.metadata
 import json
 import sys
@@ -77,16 +78,19 @@ def nvjitlink() -> str:
 
 def cupti() -> str:
     """CUPTI, the clock of choice, loads and answers. It needs the driver to do so."""
-    from cupti import cupti as binding
+    from .worker.cupti import CuptiError, find_library
 
-    packages = f"cupti-python {_version('cupti-python')}, nvidia-cuda-cupti {_version('nvidia-cuda-cupti')}"
+    remedy = "times come from event pairs until CUPTI works; see the check 'driver'"
     try:
-        binding.get_timestamp()
-    except Exception as error:
-        raise Failed(
-            f"{packages}: {error}", "times come from event pairs until CUPTI works; see the check 'driver'"
-        ) from error
-    return f"{packages}: answers"
+        library = find_library()
+    except CuptiError as error:
+        raise Failed(str(error), remedy) from None
+    version, now = ctypes.c_uint32(), ctypes.c_uint64()
+    for call, value in ((library.cuptiGetVersion, version), (library.cuptiGetTimestamp, now)):
+        code = call(ctypes.byref(value))
+        if code:
+            raise Failed(f"CUPTI error {code} in {call.__name__}", remedy)
+    return f"CUPTI API {version.value} answers (nvidia-cuda-cupti {_version('nvidia-cuda-cupti')})"
 
 
 def driver_api() -> str:

@@ -10,7 +10,6 @@ once a round.
 from __future__ import annotations
 
 import datetime
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from .errors import WarpdeckError
 from .model import CacheMode, Candidate, Case, DeviceInfo, Evaluation, Status
 from .ranking import identity
 from .recording import Entry, Recording, Series, config_key
+from .versions import versions
 from .workload import Workload
 
 ROUNDS = 8
@@ -215,31 +215,9 @@ def record(
         vendor_name=workload.vendor_name,
         vendor=vendor.series(),
         nvml=dict(nvml()),
-        versions=_versions(),
+        versions=versions(),
     )
 
 
 def _shuffled(candidates: Sequence[Candidate], rng: np.random.Generator) -> list[Candidate]:
     return [candidates[i] for i in rng.permutation(len(candidates))]
-
-
-def _versions() -> dict[str, str]:
-    from importlib import metadata
-
-    names = (
-        "warpdeck",
-        "numba",
-        "numba-cuda",
-        "cuda-bindings",
-        "nvidia-nvjitlink",
-        "cupti-python",
-        "numpy",
-        "torch",
-    )
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from .. import __version__
-
-PACKAGES = (
-    "numpy",
-    "numba",
-    "numba-cuda",
-    "llvmlite",
-    "cuda-bindings",
-    "cupti-python",
-    "nvidia-cuda-nvrtc",
-    "nvidia-nvjitlink",
-    "nvidia-nvvm",
-    "optuna",
-    "torch",
-    "stable-baselines3",
-)
+from ..core import versions as core_versions
 
 
 def versions() -> dict[str, str]:
-    """Versions of warpdeck, Python and the packages that results depend on. Imports none of them."""
-    found = {"warpdeck": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    """Versions of what results depend on, and the platform."""
+    return {**core_versions.versions(), "platform": platform.platform()}
 
 
 def command_line() -> str:

@@ -238,7 +238,7 @@ class CudaBackend:
         done = replace(
             base,
             status=Status.OK,
-            message="; ".join(labels),
+            message="; ".join((*code.compiled.warnings, *labels)),
             measurements=tuple(measurements),
             check_s=check_s,
             time_s=perf_counter() - started - check_s,
