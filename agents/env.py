@@ -7,7 +7,6 @@ kernel_name="gemm")` works.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,17 +15,14 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.devices.recorded import RecordedBackend
 from ..core.errors import UsageError, WarpdeckError
 from ..core.model import CacheMode, Config, Status
-from ..telemetry import nvml
 from .base import FAILURE_REWARD
-from .observation import KERNELS, NVML, ObservationLayout, nvml_features
+from .observation import KERNELS, NVML, ObservationLayout
 from .tasks import Task, TaskSet, open_tasks
 
 PROTOCOL = "1 warm-up + 5 samples, median"
 NO_COUNTERS = "hardware counters are not collected in the environment; their slots are zero"
-_FAST_S, _SLOW_S = 0.05, 2.0  # NVML's own averages move no faster; a full reading takes 20 ms
 
 
 @dataclass(frozen=True)
@@ -87,45 +83,6 @@ class EpisodeConfig:
         return (self.matrix_size,) if isinstance(self.matrix_size, int) else tuple(self.matrix_size)
 
 
-class NvmlReader:
-    """The four NVML slots of a device: live readings, a recording's stored ones, or zeros."""
-
-    def __init__(self, task: Task) -> None:
-        backend, info = task.bench.backend, task.bench.device
-        self._uuid: str | None = None
-        self._sample: dict[str, Any] = {}
-        self._read = self._read_slow = -math.inf
-        if isinstance(backend, RecordedBackend):
-            self._sample = dict(backend.nvml)
-            self.source = info.label if self._sample else "none: the recording holds no NVML sample"
-        elif info.uuid is None or nvml.unavailable():
-            self.source = f"none: {nvml.unavailable() or 'the device has no NVML identity'}"
-        else:
-            self._uuid = info.uuid
-            self.source = "live"
-        self._features = nvml_features(self._sample)
-
-    def read(self) -> tuple[float, float, float, float]:
-        """Values in [0, 1]. Live readings are reused for 50 ms (temperature for 2 s)."""
-        if self._uuid is None:
-            return self._features
-        now = time.monotonic()
-        if now - self._read < _FAST_S:
-            return self._features
-        slow = now - self._read_slow >= _SLOW_S
-        reading = nvml.snapshot(self._uuid, slow=slow)
-        if reading is not None:
-            kept = self._sample.get("temp_c")
-            self._sample = reading.to_json()
-            if not slow:
-                self._sample["temp_c"] = kept
-            self._features = nvml_features(self._sample)
-        self._read = now
-        if slow:
-            self._read_slow = now
-        return self._features
-
-
 class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     """Choose configurations; be rewarded for speed.
 
@@ -163,7 +120,6 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self.action_space = gymnasium.spaces.MultiDiscrete(list(self._space.nvec))
         self._baseline_action = self.tasks.baseline
         self._task = self.tasks.tasks[0]
-        self._readers = {t.kernel: NvmlReader(t) for t in self.tasks.tasks} if self.config.use_nvml else {}
         self._baseline_ms = math.nan
         self._best_ms = math.nan
         self._steps = 0

@@ -2,9 +2,10 @@
 
     python benchmarks/recorded_kernels.py [--device recorded:h200] [--space full]
 
-For every recorded case and cache mode: the fastest configuration's median, how many configurations are tied with it
-(`stats.tied`, by round), the baseline's and the vendor's time over it, its share of the physical floor, and the
-bandwidth or rate it stands for. Vendor, baseline and configurations were measured in the same rounds on one clock.
+For every recorded case and cache mode: the fastest configuration's median, how many configurations are tied
+with it (`stats.tied`, by round), the baseline's and the vendor's time over it, its share of the physical floor,
+and the bandwidth or rate it stands for. Vendor, baseline and configurations were measured in the same rounds on
+one clock.
 """
 
 from __future__ import annotations
@@ -50,16 +51,11 @@ def main() -> None:
                 if recording.workload == "gemm"
                 else f"{size / best / 1e6:.0f} GB/s"
             )
-            print(
-                f"| {recording.workload} | {recording.case} | {cache} | {best * 1e3:.2f} | {ties} of {len(entries)}"
-                f" | {recording.baseline.series[cache].median_ms / best:.2f}"
-                f" | {vendor.median_ms / best:.2f}"
-                if vendor
-                else " | –",
-                end="",
-            )
-            print(f" | {floor / best:.0%}" if floor else " | –", end="")
-            print(f" | {reaches} |")
+            cells = [recording.workload, recording.case, str(cache), f"{best * 1e3:.2f}"]
+            cells += [f"{ties} of {len(entries)}", f"{recording.baseline.series[cache].median_ms / best:.2f}"]
+            cells += [f"{vendor.median_ms / best:.2f}" if vendor else "–"]
+            cells += [f"{floor / best:.0%}" if floor else "–", reaches]
+            print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
