@@ -2,10 +2,10 @@
 
     python benchmarks/recorded_kernels.py [--device recorded:h200] [--space full]
 
-For every recorded case and cache mode: the fastest configuration's median, how many configurations are tied
-with it (`stats.tied`, by round), the baseline's and the vendor's time over it, its share of the physical floor,
-and the bandwidth or rate it stands for. Vendor, baseline and configurations were measured in the same rounds on
-one clock.
+For every recorded case and cache mode: the fastest configuration's median, how many configurations
+are tied with it (`stats.tied`, by round), the baseline's and the vendor's time over it, its share
+of the physical floor, and the bandwidth or rate it stands for. Vendor, baseline and configurations
+were measured in the same rounds on one clock.
 """
 
 from __future__ import annotations
