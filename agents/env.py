@@ -19,10 +19,12 @@ from ..core.errors import UsageError, WarpdeckError
 from ..core.model import CacheMode, Config, Status
 from .base import FAILURE_REWARD
 from .observation import KERNELS, NVML, ObservationLayout
+from .readings import NvmlReader
 from .tasks import Task, TaskSet, open_tasks
 
 PROTOCOL = "1 warm-up + 5 samples, median"
 NO_COUNTERS = "hardware counters are not collected in the environment; their slots are zero"
+_NVML_KEYS = tuple(f"nvml_{n}_norm" for n in NVML)
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self.action_space = gymnasium.spaces.MultiDiscrete(list(self._space.nvec))
         self._baseline_action = self.tasks.baseline
         self._task = self.tasks.tasks[0]
+        self._reader: NvmlReader | None = None
+        self._readings: tuple[float, ...] = ()
         self._baseline_ms = math.nan
         self._best_ms = math.nan
         self._steps = 0
@@ -156,6 +160,8 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
             )
         self._baseline_ms = self._best_ms = median(samples)
         self._steps = 0
+        self._reader = self.tasks.reader(self._task) if self.config.use_nvml else None
+        self._read()
         info = self._info()
         info["observation_slots"] = self.layout.names
         info["baseline_config"] = dict(self._task.bench.baseline_candidate.config)
@@ -181,6 +187,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._steps += 1
         if time_ms is not None:
             self._best_ms = min(self._best_ms, time_ms)
+        self._read()
         info = self._info(config)
         info["status"] = str(status)
         info["time_ms"] = time_ms
@@ -201,12 +208,14 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         return max(0.0, math.log(self._best_ms / time_ms))
 
     def _observe(self, previous: Sequence[int]) -> NDArray[np.float32]:
-        reader = self._readers.get(self._task.kernel)
-        readings = reader.read() if reader is not None else ()
-        return self.layout.build(self._task.kernel, self._task.size, previous, readings)
+        return self.layout.build(self._task.kernel, self._task.size, previous, self._readings)
+
+    def _read(self) -> None:
+        """Take this step's readings, for observation and info alike; nothing is being measured now."""
+        if self._reader is not None:
+            self._readings = self._reader.read()
 
     def _info(self, config: Config | None = None) -> dict[str, Any]:
-        reader = self._readers.get(self._task.kernel)
         info: dict[str, Any] = {
             "kernel": self._task.kernel,
             "matrix_size": self._task.size,
@@ -215,13 +224,13 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
             "protocol": PROTOCOL,
             "cupti_ok": False,
             "cupti_reason": NO_COUNTERS if self.config.use_cupti else "",
-            "nvml_source": reader.source if reader is not None else "off",
+            "nvml_source": self._reader.source if self._reader is not None else "off",
         }
         if config is not None:
             info["config"] = dict(config)
             info |= {k: config[k] for k in ("block_size", "reg_cap") if k in config}
-        if reader is not None:
-            info |= {f"nvml_{n}_norm": v for n, v in zip(NVML, reader.read(), strict=True)}
+        if self._reader is not None:
+            info |= zip(_NVML_KEYS, self._readings, strict=True)
         return info
 
 

@@ -13,6 +13,7 @@ from ..core.model import CacheMode, Case, Config, Protocol
 from ..core.space import SearchSpace
 from ..kernels.loader import load_workload
 from ..kernels.recordings import open_device
+from .readings import NvmlReader
 
 SIZES = (256, 512, 1024)  # the source's, where no recording says which sizes there are
 
@@ -43,6 +44,7 @@ class TaskSet:
             raise UsageError("no workload and size to work on")
         self.tasks = tuple(tasks)
         self._close = close
+        self._readers: dict[object, NvmlReader] = {}
         self.space: SearchSpace = tasks[0].bench.space
         for task in tasks:
             if dict(task.bench.space.knobs) != dict(self.space.knobs):
@@ -73,6 +75,14 @@ class TaskSet:
             have = ", ".join(f"{t.kernel} {t.size}" for t in self.tasks)
             raise UsageError(f"no task '{kernel or 'any'}' of size {size or 'any'}; there are: {have}")
         return found
+
+    def reader(self, task: Task) -> NvmlReader:
+        """What reads the NVML slots: of a live device one reader, on a recorded one its task's own."""
+        info = task.bench.device
+        key = (task.kernel, task.size) if info.recorded else info.uuid
+        if key not in self._readers:
+            self._readers[key] = NvmlReader(task)
+        return self._readers[key]
 
     def close(self) -> None:
         """Release benches and devices."""

@@ -274,6 +274,22 @@ def snapshot(which: Selector, *, slow: bool = True) -> Snapshot | None:
     return Snapshot(t=time.time(), **_fast(library, handle, which), **(_slow(which) if slow else {}))
 
 
+def load(which: Selector) -> Snapshot | None:
+    """Utilisation and memory alone, in 10 µs; None if the GPU isn't there."""
+    library = _open()
+    handle = _handle(library, which)
+    if handle is None:
+        return None
+    return Snapshot(t=time.time(), **_load(_asker(library, handle, which)))
+
+
+def temperature(which: Selector) -> int | None:
+    """°C, in 0.4 ms; None where it can't be read."""
+    library = _open()
+    handle = _handle(library, which)
+    return None if handle is None else _temperature(library, _asker(library, handle, which))
+
+
 def compute_processes(which: Selector) -> list[ComputeProcess]:
     """Processes with a context on the GPU, in no order. In a container the pids can be the host's."""
     library = _open()
@@ -359,8 +375,6 @@ def _fields(
 def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
     """Fields that take microseconds."""
     nvml, ask = library.nvml, _asker(library, handle, which)
-    utilisation = ask("nvmlDeviceGetUtilizationRates")  # not supported under MIG
-    memory = ask("nvmlDeviceGetMemoryInfo")
     power = _fields(library, handle, which, {"instant": _POWER_INSTANT})["instant"]
     if power is None:
         power = ask("nvmlDeviceGetPowerUsage")
@@ -374,10 +388,7 @@ def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
         },
     )
     return {
-        "gpu_util": getattr(utilisation, "gpu", None),
-        "mem_util": getattr(utilisation, "memory", None),
-        "mem_used": getattr(memory, "used", None),
-        "mem_total": getattr(memory, "total", None),
+        **_load(ask),
         "power_w": None if power is None else power / 1000,
         "power_limit_w": None if limit is None else limit / 1000,
         "sm_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
@@ -386,6 +397,22 @@ def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
         "pstate": pstate if pstate is not None and pstate < 16 else None,  # 32: unknown
         **fixed,
     }
+
+
+def _load(ask: Callable[..., Any]) -> dict[str, Any]:
+    utilisation = ask("nvmlDeviceGetUtilizationRates")  # not supported under MIG
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    return {
+        "gpu_util": getattr(utilisation, "gpu", None),
+        "mem_util": getattr(utilisation, "memory", None),
+        "mem_used": getattr(memory, "used", None),
+        "mem_total": getattr(memory, "total", None),
+    }
+
+
+def _temperature(library: _Library, ask: Callable[..., Any]) -> int | None:
+    value = ask("nvmlDeviceGetTemperatureV", library.nvml.NVML_TEMPERATURE_GPU)
+    return ask("nvmlDeviceGetTemperature", library.nvml.NVML_TEMPERATURE_GPU) if value is None else value
 
 
 def _reasons(ask: Callable[..., Any]) -> tuple[str, ...] | None:
@@ -402,12 +429,9 @@ def _slow(which: Selector) -> dict[str, Any]:
     if handle is None:
         return {}
     nvml, ask = library.nvml, _asker(library, handle, which)
-    temperature = ask("nvmlDeviceGetTemperatureV", nvml.NVML_TEMPERATURE_GPU)
-    if temperature is None:
-        temperature = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
     energy = _fields(library, handle, which, {"energy": _TOTAL_ENERGY})["energy"]
     return {
-        "temp_c": temperature,
+        "temp_c": _temperature(library, ask),
         "energy_j": None if energy is None else energy / 1000,
         "fan_pct": ask("nvmlDeviceGetFanSpeed"),
         "ecc_uncorrected": ask(

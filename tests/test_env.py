@@ -222,6 +222,10 @@ def test_nvml_slots_hold_what_the_recording_stored(recorded: list[Path]) -> None
     assert both.reset(seed=0, options={"kernel": "gemm"})[1]["nvml_temp_norm"] == 0.37
     _, none = both.reset(options={"kernel": "softmax"})
     assert none["nvml_source"].startswith("none: ")
+    edit(next(f for f in recorded if "gemm-classic-1024" in f.name), nvml={**NVML, "temp_c": 61})
+    sizes = make(matrix_size=[256, 1024])  # a size has its own recording
+    temperatures = [sizes.reset(options={"size": n})[1]["nvml_temp_norm"] for n in (256, 1024)]
+    assert temperatures == [0.37, 0.61]
     assert make(use_nvml=False).reset(seed=0)[1]["nvml_source"] == "off"
 
 

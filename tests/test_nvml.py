@@ -130,6 +130,19 @@ def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
     assert reading.to_json()["throttle"] == ["software power cap", "0x40000"]
 
 
+def test_load_and_temperature_ask_for_nothing_else(driver: Driver) -> None:
+    reading = nvml.load(0)
+    assert reading is not None
+    assert (reading.gpu_util, reading.mem_util, reading.mem_used, reading.mem_total) == (7, 3, 10, 1000)
+    assert nvml.temperature(0) == 41 and nvml.temperature(9) is None and nvml.load(9) is None
+    asked = {name for name in driver.calls if "GetHandle" not in name}
+    assert asked == {
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetTemperatureV",
+    }
+
+
 def test_what_is_unsupported_is_asked_once(driver: Driver) -> None:
     for _ in range(3):
         nvml.snapshot(0)

@@ -119,8 +119,12 @@ class RecordedBackend:
 
     @property
     def nvml(self) -> Mapping[str, object]:
-        """The NVML sample stored beside the measurements ({} if none)."""
+        """The NVML sample stored beside the first case's measurements ({} if none)."""
         return next(iter(self._chosen.values())).nvml
+
+    def nvml_of(self, case: Case) -> Mapping[str, object]:
+        """The NVML sample stored beside a case's measurements ({} if none)."""
+        return self._chosen[case.name].nvml
 
     def entry(self, candidate: Candidate, case: Case) -> Entry | None:
         """The stored entry of a candidate; the baseline of another variant is found too."""
