@@ -232,9 +232,13 @@ class Bench:
 
         `rng` replaces a recorded device's own generator, so that a seeded environment is reproducible.
         """
-        if self.space.key(config) not in self._keys:
+        key = self.space.key(config)
+        if key not in self._keys:
             return Status.RESTRICTED, np.empty(0)
-        return self._backend.quick(self.candidate(config), case, cache=self.protocol.cache, rng=rng)
+        candidate = self._candidates.get(key)
+        if candidate is None:
+            candidate = self._candidates[key] = self.candidate(config)
+        return self._backend.quick(candidate, case, cache=self.protocol.cache, rng=rng)
 
     def quick_baseline(
         self, case: Case, rng: np.random.Generator | None = None
