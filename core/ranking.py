@@ -56,11 +56,12 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Finalist:
-    """A re-measured candidate: its evaluation, its speedup over the baseline, and how it stands to the
-    best."""
+    """A re-measured candidate: its evaluation, its speedup over the baseline, its time beside it (the cases'
+    geometric mean, ms), and how it stands to the best."""
 
     evaluation: Evaluation
     speedup: Speedup
+    paired_ms: float
     tied: bool
     against_best: Speedup | None = None  # None for the best itself
 
@@ -70,6 +71,7 @@ class Finalist:
             "candidate": self.evaluation.candidate.id,
             "config": dict(self.evaluation.candidate.config),
             "score_ms": self.evaluation.score_ms,
+            "paired_ms": self.paired_ms,
             "speedup": self.speedup.ratio,
             "speedup_ci": _ci(self.speedup),
             "verdict": str(self.speedup.verdict),
@@ -164,6 +166,10 @@ def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) 
     ]
 
 
+def _time(pairs: Sequence[Paired]) -> float:
+    return geomean([float(np.median(p.b_ms)) for p in pairs])
+
+
 def _speedup(pairs: Sequence[Paired]) -> Speedup:
     return combined_speedup([(p.a_ms, p.b_ms) for p in pairs])
 
@@ -185,12 +191,13 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         against.append((evaluation, pairs, _speedup(pairs)))
     against.sort(key=lambda item: -item[2].ratio)
     best, best_pairs, best_speedup = against[0]
-    finalists = [Finalist(best, best_speedup, tied=True)]
-    for evaluation, _, speedup in against[1:]:
+    finalists = [Finalist(best, best_speedup, _time(best_pairs), tied=True)]
+    for evaluation, pairs, speedup in against[1:]:
         versus = _speedup(_pairs(bench, best.candidate, evaluation.candidate, blocks))
-        finalists.append(Finalist(evaluation, speedup, versus.verdict is not Verdict.LOSS, versus))
+        tied = versus.verdict is not Verdict.LOSS
+        finalists.append(Finalist(evaluation, speedup, _time(pairs), tied, versus))
     tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
-    tied = [e for e in evaluations if e.status is Status.OK and identity(e) in tied_codes]
+    alike = [e for e in evaluations if e.status is Status.OK and identity(e) in tied_codes]
     vendor = bench.vendor()
     floors = bench.floors()
     cases = [
@@ -205,7 +212,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         )
         for case, paired in zip(bench.cases, best_pairs, strict=True)
     ]
-    return Result(baseline, finalists[0], cases, finalists, tied, clock=best_pairs[0].clock)
+    return Result(baseline, finalists[0], cases, finalists, alike, clock=best_pairs[0].clock)
 
 
 def _samples(evaluation: Evaluation, case: str) -> Any:

@@ -14,9 +14,9 @@ from typing import Any
 
 from .events import Lifecycle
 from .series import BLOCK, Series
-from .state import Entry, Message, RunInfo, RunState
+from .state import Entry, Message, Record, RunInfo, RunState
 
-VERSION = 1  # of the state and this encoding; snapshots of another version are ignored
+VERSION = 2  # of the state and this encoding; snapshots of another version are ignored
 
 
 def encode(state: RunState) -> tuple[bytes, bytes]:
@@ -38,6 +38,7 @@ def encode(state: RunState) -> tuple[bytes, bytes]:
         "evaluations": state.evaluations,
         "counts": state.counts,
         "leaderboard": [_entry_json(entry) for entry in state.leaderboard],
+        "records": [[r.t, r.step, r.config, r.score_ms, r.speedup] for r in state.records],
         "last": _entry_json(state.last),
         "samples": state.samples,
         "messages": [[m.t, m.level, m.text] for m in state.messages],
@@ -73,6 +74,7 @@ def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:
             evaluations=raw["evaluations"],
             counts=raw["counts"],
             leaderboard=tuple(Entry(**_pairs(entry)) for entry in raw["leaderboard"]),
+            records=tuple(Record(*record) for record in raw["records"]),
             last=_entry(raw["last"]),
             samples=tuple(raw["samples"]),
             messages=tuple(Message(*message) for message in raw["messages"]),

@@ -15,6 +15,7 @@ from .series import Series
 
 TOP = 50  # leaderboard entries kept
 MESSAGES = 200
+RECORDS = 50
 SAMPLES = 600  # NVML samples kept: ten minutes at 1 Hz
 
 
@@ -102,7 +103,7 @@ class Entry:
     the same way (unpaired, so wider than the paired one that the result gives finalists). `vendor_ratio`
     and `floor_ratio` are the vendor's time and the physical floor over this one's, geometric means over the
     cases (None unless all have one): 1.0 means as fast as the vendor, as fast as physics allows. `paired`:
-    speedup and interval come from interleaved samples, taken for the result.
+    time, speedup and interval come from interleaved samples, taken for the result.
     """
 
     candidate: str
@@ -136,6 +137,17 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Record:
+    """A candidate that was faster, when it was measured, than all before it. `step`: None if unknown."""
+
+    t: float
+    step: int | None
+    config: Config
+    score_ms: float
+    speedup: float | None
+
+
+@dataclass(frozen=True)
 class RunState:
     """An immutable picture of a run after event `seq`. Build with `reduce`, never by hand."""
 
@@ -155,6 +167,7 @@ class RunState:
     evaluations: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)  # evaluations by status
     leaderboard: tuple[Entry, ...] = ()  # best first, one entry a candidate, the latest evaluation of each
+    records: tuple[Record, ...] = ()  # oldest first
     last: Entry | None = None  # the latest evaluation, whatever its status
     samples: tuple[Mapping[str, Any], ...] = ()  # NVML, oldest first
     messages: tuple[Message, ...] = ()
@@ -284,6 +297,10 @@ def _evaluation(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["evaluations"] = state.evaluations + 1
     changes["counts"] = {**state.counts, entry.status: state.counts.get(entry.status, 0) + 1}
     changes["leaderboard"] = _ranked(state.leaderboard, entry)
+    score = entry.score_ms
+    if score is not None and (not state.records or score < state.records[-1].score_ms):
+        record = Record(event.t, entry.step, entry.config, score, entry.speedup)
+        changes["records"] = (*state.records[-(RECORDS - 1) :], record)
 
 
 def _step(state: RunState, event: Event, changes: dict[str, Any]) -> None:
@@ -356,7 +373,7 @@ _HANDLERS = {
 
 
 def _with_finalists(board: tuple[Entry, ...], finalists: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """The board led by the finalists, in the result's order and with its paired speedups."""
+    """The board led by the finalists, in the result's order and with its paired times and speedups."""
     known = {entry.candidate: entry for entry in board}
     leaders = []
     for finalist in finalists:
@@ -364,8 +381,21 @@ def _with_finalists(board: tuple[Entry, ...], finalists: Iterable[Mapping[str, A
         if entry is not None:
             low, high = finalist.get("speedup_ci") or (None, None)
             ci = (low, high) if low is not None and high is not None else None
+            entry = _retimed(entry, finalist.get("paired_ms"))
             leaders.append(_with(entry, speedup=finalist["speedup"], speedup_ci=ci, paired=True))
     return (*leaders, *known.values())
+
+
+def _retimed(entry: Entry, score_ms: float | None) -> Entry:
+    """The entry with another score, and what follows from it; the old score's interval isn't its own."""
+    if not score_ms or not entry.score_ms:
+        return entry
+    scale = entry.score_ms / score_ms
+    ratios = {
+        name: None if value is None else value * scale
+        for name, value in (("vendor_ratio", entry.vendor_ratio), ("floor_ratio", entry.floor_ratio))
+    }
+    return _with(entry, score_ms=score_ms, score_ci_ms=None, **ratios)
 
 
 def _with(entry: Entry, **changes: Any) -> Entry:

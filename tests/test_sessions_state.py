@@ -119,7 +119,7 @@ def test_ties_are_overlapping_intervals_until_the_result_says_otherwise():
     ids = {entry.config["x"]: entry.candidate for entry in state.leaderboard}
     assert state.tied == {ids[1], ids[2]}
     finalists = [
-        {"candidate": ids[3], "speedup": 1.5, "speedup_ci": [1.4, 1.6]},
+        {"candidate": ids[3], "speedup": 1.5, "speedup_ci": [1.4, 1.6], "paired_ms": 1.1},
         {"candidate": ids[1], "speedup": 1.2, "speedup_ci": [1.1, None]},
         {"candidate": "unknown", "speedup": 1.0, "speedup_ci": [None, None]},
     ]
@@ -128,6 +128,17 @@ def test_ties_are_overlapping_intervals_until_the_result_says_otherwise():
     assert [entry.config["x"] for entry in state.leaderboard] == [3, 1, 2]
     assert state.leaderboard[0].speedup_ci == (1.4, 1.6)
     assert [entry.paired for entry in state.leaderboard] == [True, True, False]
+    assert [entry.score_ms for entry in state.leaderboard] == [1.1, 1.0, 1.015]
+
+
+def test_records_are_the_candidates_that_were_faster_than_all_before():
+    times = [(3.0, 1), (5.0, 2), (2.0, 3), (2.5, 3), (2.2, 4), (1.0, 5)]
+    state = fold(*[("evaluation", evaluation(ms, {"x": x})) for ms, x in times])
+    assert [(round(record.score_ms, 9), record.config["x"]) for record in state.records] == [
+        (3.0, 1),
+        (2.0, 3),
+        (1.0, 5),
+    ]
 
 
 def test_time_dead_or_paused_is_not_running_time():
