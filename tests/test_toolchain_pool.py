@@ -118,6 +118,18 @@ def test_a_crash_fails_its_job_alone(pool, tmp_path):
     assert all(isinstance(future.result(60), Compiled) for future in futures)
 
 
+def test_an_answer_that_makes_no_sense_fails_its_job_alone(pool, tmp_path):
+    """A module can write to any descriptor it finds, and so pose as the compiler."""
+    forge = "[os.write(fd, b'C' + (3).to_bytes(8, 'little') + b'abc') for fd in range(3, 9) if _pipe(fd)]"
+    helper = (
+        "_pipe = lambda fd: os.path.exists(f'/proc/self/fd/{fd}') and stat.S_ISFIFO(os.fstat(fd).st_mode)"
+    )
+    forged = pool.submit_request(numba(tmp_path, f"import stat; {helper}; {forge}; os._exit(0)"))
+    with pytest.raises(CompileError, match="answered nonsense"):
+        forged.result(60)
+    assert pool.submit_request(cuda(1)).result(60).entries == {"k": "k"}
+
+
 def test_an_exit_fails_its_job_alone(pool, tmp_path):
     with pytest.raises(CompileError, match=r"the compiler process died \(exit code 3\)"):
         pool.submit_request(numba(tmp_path, "os._exit(3)")).result(60)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+from ..environment import without_secrets
 from .cache import CompileCache
 from .child import COMPILED, FRAME, NO_TOOLCHAIN, REQUEST, STARTED, write_frame
 from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
@@ -81,9 +82,13 @@ class CompileProcess:
             except EOFError:
                 log = self._tail()
                 raise CompileError(f"{what}: the compiler process died ({self._end()})", log) from None
-        if kind == COMPILED:
-            return Compiled.from_bytes(data)
-        message, log = json.loads(data)
+        try:
+            if kind == COMPILED:
+                return Compiled.from_bytes(data)
+            message, log = json.loads(data)
+        except (ValueError, KeyError, TypeError):  # the kernel's own code wrote where answers go
+            self.close()
+            raise CompileError(f"compiling {request.file}: the compiler process answered nonsense") from None
         raise ToolchainError(message) if kind == NO_TOOLCHAIN else CompileError(message, log)
 
     def _read(self, limit: float, what: str) -> tuple[bytes, bytes]:
@@ -138,7 +143,8 @@ class CompileProcess:
 
 
 def _environment() -> dict[str, str]:
-    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"}
+    environment = without_secrets()
+    environment.pop("NUMBA_ENABLE_CUDASIM", None)
     environment["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"
     # Compiling needs no GPU: a context here would disturb what is being timed, and the user's module
     # shouldn't get one either.

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+from ..environment import without_secrets
 from ..errors import NoDeviceError, WarpdeckError
 from ..model import Status
 from . import wire
@@ -40,7 +41,7 @@ class ForkServer:
             return
         ours, theirs = socket.socketpair()
         environment = {
-            **os.environ,
+            **without_secrets(),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
             "OPENBLAS_NUM_THREADS": "1",  # a forked process must not inherit a thread pool
             "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
