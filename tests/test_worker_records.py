@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpdeck.core.worker.measure import split_blocks
 from warpdeck.core.worker.records import Record, RecordMismatch, by_start, latest, match, spans
 
 launches = st.lists(
@@ -61,3 +63,11 @@ def test_a_sample_of_several_launches_is_first_start_to_last_end() -> None:
     rows = laid_out([("a", 1000, 500), ("b", 2000, 0), ("a", 4000, 0)])
     assert spans(rows, [(0, 2), (2, 3)]) == pytest.approx([3.5e-3, 4e-3])
     assert spans(rows, []).size == 0
+
+
+def test_blocks_alternate_who_comes_first() -> None:
+    # block 0: A B B A, block 1: B A A B, block 2: A B B A; A takes 1, B takes 2, being first costs 10 more
+    samples = np.array([11, 2, 2, 1, 12, 1, 1, 2, 11, 2, 2, 1], dtype=np.float64)
+    a, b = split_blocks(samples)
+    assert a.tolist() == [[11, 1], [1, 1], [11, 1]]
+    assert b.tolist() == [[2, 2], [12, 2], [2, 2]]

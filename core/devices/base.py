@@ -17,7 +17,7 @@ from ..workload import Workload
 class Paired:
     """Interleaved samples of two candidates on one case, in one context.
 
-    `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; the order within a block is A B B A.
+    `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; blocks alternate between A B B A and B A A B.
     """
 
     case: str
@@ -115,3 +115,23 @@ def floor_ms(workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode)
     if info.launch_floor_ms:
         terms.append(info.launch_floor_ms)
     return max(terms, default=None)
+
+
+def judged(evaluation: Evaluation, backend: Backend, cases: Sequence[Case]) -> Evaluation:
+    """The evaluation, `implausible` and without times if one lies below its case's physical floor: that is an
+    error of the measurement or a cheat, not a record."""
+    if evaluation.status is not Status.OK:
+        return evaluation
+    by_name = {case.name: case for case in cases}
+    for measured in evaluation.measurements:
+        floor = backend.floor_ms(by_name[measured.case], measured.cache)
+        if floor is not None and measured.median_ms < floor:
+            return Evaluation(
+                evaluation.candidate,
+                Status.IMPLAUSIBLE,
+                f"case {measured.case}: {measured.median_ms * 1e3:.2f} µs is below the physical floor of"
+                f" {floor * 1e3:.2f} µs",
+                resources=evaluation.resources,
+                checks=evaluation.checks,
+            )
+    return evaluation

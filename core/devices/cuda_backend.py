@@ -347,7 +347,7 @@ class CudaBackend:
     # -- comparing ---------------------------------------------------------------------------------
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        """A B B A in one fresh context (kept while the same two are compared on further cases)."""
+        """A B B A and B A A B in one fresh context (kept while the same two are compared on further cases)."""
         self._require_strong()
         handle = self._pair_worker(a, b)
         codes = [self._code(candidate, [case]) for candidate in (a, b)]
