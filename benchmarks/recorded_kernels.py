@@ -37,7 +37,7 @@ def main() -> None:
         workload = load_workload(recording.workload)
         case = workload.shape_case(recording.params)
         entries = [e for e in recording.entries.values() if e.status is Status.OK and not e.early_stop]
-        for cache in CacheMode:
+        for cache in (CacheMode.COLD, CacheMode.HOT):
             series = [e.series[cache] for e in entries]
             index = int(np.argmin([s.median_ms for s in series]))
             logs = np.stack([round_logs(s.ms, s.rounds) for s in series])

@@ -53,6 +53,7 @@ class CacheMode(StrEnum):
 
     COLD = "cold"
     HOT = "hot"
+    AS_RECORDED = "as recorded"  # of an imported recording, whose file doesn't say; nothing is measured so
 
 
 class Role(StrEnum):
@@ -354,7 +355,7 @@ class DeviceInfo:
     def label(self) -> str:
         """For people: the name, and where the numbers come from if they aren't live."""
         if self.recorded:
-            return f"recorded on {self.name}, {self.date}"
+            return f"recorded on {self.name}, {self.date or 'date unknown'}"
         return f"{self.name} ({self.spec})"
 
     def to_json(self) -> dict[str, Any]:

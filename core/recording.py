@@ -100,6 +100,7 @@ class Entry:
     same_as: str | None = None  # key of the entry with the same binary and launch, which was measured
     compile_s: float = 0.0
     counters: Mapping[str, float] = field(default_factory=dict)  # hardware counters, 0..1, where recorded
+    reported_ms: float | None = None  # the time that an imported file gives beside its samples
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Recording:
     case: str
     params: Mapping[str, int]
     device: DeviceInfo
-    date: str  # ISO
+    date: str | None  # ISO; None where an imported file doesn't say
     protocol: Mapping[str, Any]
     knobs: Mapping[str, tuple[Any, ...]]
     entries: Mapping[str, Entry]
@@ -125,6 +126,12 @@ class Recording:
     vendor: Mapping[CacheMode, Series] = field(default_factory=dict)
     nvml: Mapping[str, Any] = field(default_factory=dict)  # a sample taken beside the measurement
     versions: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)  # of an import: format, file, kernel, notes
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tuner measured it: no rounds, no known cache mode, no source of ours."""
+        return bool(self.origin)
 
     @property
     def file_name(self) -> str:
@@ -176,6 +183,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
             "early_stop": entry.early_stop,
             "same_as": entry.same_as,
             "counters": dict(entry.counters),
+            **({"reported_ms": entry.reported_ms} if entry.reported_ms is not None else {}),
         },
     }
 
@@ -192,6 +200,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         same_as=extra.get("same_as"),
         compile_s=data["times"].get("compilation", 0.0) / 1e3,
         counters=extra.get("counters") or {},
+        reported_ms=extra.get("reported_ms"),
     )
 
 
@@ -225,6 +234,7 @@ def to_json(recording: Recording) -> dict[str, Any]:
                 },
                 "nvml": dict(recording.nvml),
                 "versions": dict(recording.versions),
+                **({"origin": dict(recording.origin)} if recording.origin else {}),
             },
         },
         "results": [_entry_json(e) for e in recording.entries.values()],
@@ -260,24 +270,35 @@ def from_json(data: Mapping[str, Any]) -> Recording:
         vendor={CacheMode(c): Series.from_json(s) for c, s in meta["vendor"]["series"].items()},
         nvml=meta.get("nvml", {}),
         versions=meta.get("versions", {}),
+        origin=meta.get("origin") or {},
     )
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's contents, unpacked if they are gzip-compressed. UsageError if they can't be read."""
+    try:
+        raw = path.read_bytes()
+        if raw[:2] != b"\x1f\x8b":
+            return raw
+        unpacker = zlib.decompressobj(wbits=31)
+        raw = unpacker.decompress(raw, MAX_BYTES)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except zlib.error as error:
+        raise UsageError(f"{path}: not a JSON or gzip-compressed JSON file ({error})") from None
+    if unpacker.unconsumed_tail:
+        raise UsageError(f"{path}: unpacks to more than {MAX_BYTES >> 20} MB; not a recording")
+    if not unpacker.eof:
+        raise UsageError(f"{path}: the file is cut short; fetch or export it again")
+    return raw
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file, gzip-compressed or not. UsageError if it can't be read."""
+    raw = read_bytes(path)
     try:
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            unpacker = zlib.decompressobj(wbits=31)
-            raw = unpacker.decompress(raw, MAX_BYTES)
-            if unpacker.unconsumed_tail:
-                raise UsageError(f"{path}: unpacks to more than {MAX_BYTES >> 20} MB; not a recording")
-            if not unpacker.eof:
-                raise UsageError(f"{path}: the file is cut short; fetch or export it again")
         data = json.loads(raw)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except (zlib.error, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a JSON or gzip-compressed JSON file ({error})") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path}: not a recording (its top level is not an object)")

@@ -37,6 +37,7 @@ class SearchSpace:
     restrictions: tuple[str, ...] = ()
     baseline: Config | None = None  # in its own knobs; None: the first values, or `baseline_space`'s
     baseline_space: str | None = None  # name of the space that holds the baseline, if not this one
+    listed: tuple[Config, ...] | None = None  # these alone are valid: an imported space has no restrictions
     _cache: dict[Any, list[Config]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
@@ -48,6 +49,10 @@ class SearchSpace:
     @cached_property
     def _index(self) -> dict[str, dict[Value, int]]:
         return {k: {v: i for i, v in enumerate(values)} for k, values in self.knobs.items()}
+
+    @cached_property
+    def _listed_keys(self) -> frozenset[str]:
+        return frozenset(self.key(c) for c in self.listed or ())
 
     @property
     def cardinality(self) -> int:
@@ -65,7 +70,8 @@ class SearchSpace:
         return {k: v[0] for k, v in self.knobs.items()}
 
     def configs(self, params: Mapping[str, int] | None = None) -> list[Config]:
-        """All valid configurations in knob-product order (last knob fastest). Don't change the list.
+        """All valid configurations in knob-product order (last knob fastest), or as `listed`. Don't change
+        the list.
 
         Raises:
             UsageError: a restriction can't be evaluated, or there are over 20 million products.
@@ -74,6 +80,8 @@ class SearchSpace:
 
     def configs_for(self, cases: Sequence[Mapping[str, int] | None]) -> list[Config]:
         """The configurations that are valid for every one of `cases` (parameters each), in order."""
+        if self.listed is not None:
+            return list(self.listed)
         key = tuple(None if p is None else tuple(sorted(p.items())) for p in cases)
         if key not in self._cache:
             mask = np.ones(self._checked_shape(), dtype=bool)
@@ -122,6 +130,8 @@ class SearchSpace:
         problem = self._misfit(config)
         if problem is not None:
             return problem
+        if self.listed is not None and self.key(config) not in self._listed_keys:
+            return "not among the recorded configurations"
         env: Mapping[str, Any] = config if not params else {**params, **config}
         for rule, wanted in self._rules:
             if params is None and wanted:

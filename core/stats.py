@@ -50,6 +50,7 @@ class Speedup:
     """How much faster b is than a (a's time / b's time), with its uncertainty.
 
     `lo`, `hi`: two-sided 95% interval. `win_bound`, `loss_bound`: one-sided 99% lower and upper bound.
+    `blocks`: of interleaved samples; 0 where the samples weren't paired.
     """
 
     ratio: float
@@ -318,3 +319,63 @@ def blocks_for(samples_ms: ArrayLike) -> int:
     spread = 1.4826 * float(np.median(np.abs(x - median))) / median
     wanted = 5 / 3 * ((2.33 + 1.28) * spread / 0.015) ** 2
     return int(min(max(math.ceil(wanted), MIN_BLOCKS), MAX_BLOCKS))
+
+
+# -- samples that nothing pairs --------------------------------------------------------------------
+
+FEWEST = 7  # samples: below, even their whole range misses the median more often than a bound may
+
+
+@lru_cache(maxsize=64)
+def _block_draws(n: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """Indices of circular runs of consecutive samples, `n` of them a row; an eighth of the series long."""
+    length = max(n // 8, 1)
+    starts = np.random.default_rng([seed, n]).integers(n, size=(resamples, math.ceil(n / length)))
+    return ((starts[:, :, None] + np.arange(length)) % n).reshape(resamples, -1)[:, :n]
+
+
+def _drawn_medians(x: Array, seed: int, resamples: int = 2000) -> Array:
+    return np.median(x[_block_draws(x.size, resamples, seed)], axis=1)
+
+
+def block_bootstrap(samples: ArrayLike, level: float = INTERVAL_LEVEL) -> tuple[float, float] | None:
+    """Interval of the median of one series, in measuring order; None for a single sample.
+
+    Runs of consecutive samples are drawn with replacement (an eighth of the series each), so that a drift
+    shorter than that counts; percentiles are widened as for eight rounds. Fewer than 7 samples give their
+    whole range. Raises ValueError for no samples.
+    """
+    x = np.asarray(samples, dtype=np.float64)
+    if x.size < FEWEST:
+        return median_ci(x, level) if x.size != 1 else None
+    tail = _expanded_tail(x.size // max(x.size // 8, 1), level)
+    lo, hi = np.quantile(_drawn_medians(x, 0), (tail, 1 - tail))
+    return float(lo), float(hi)
+
+
+def unpaired_speedup(pairs: Sequence[tuple[ArrayLike, ArrayLike]]) -> Speedup:
+    """Speedup of b over a from samples that were measured apart; `blocks` is 0.
+
+    The ratio is that of the medians (geometric mean over cases: `pairs` holds (a_ms, b_ms) of each, shapes
+    [n] and [m], in measuring order); its bounds are percentiles of a bootstrap of runs of consecutive
+    samples, drawn for each series on its own. A drift *between* two series isn't in their samples: these
+    intervals don't cover it. A series of fewer than 7 samples gives infinite bounds, hence a tie.
+    """
+    if not pairs:
+        raise ValueError("no cases")
+    series = [(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)) for a, b in pairs]
+    ratio = geomean([float(np.median(a) / np.median(b)) for a, b in series])
+    fewest = min(min(a.size, b.size) for a, b in series)
+    if fewest < FEWEST:
+        return Speedup(ratio, 0.0, math.inf, 0.0, math.inf, 0)
+    logs = np.mean(
+        [
+            np.log(_drawn_medians(a, 2 * i)) - np.log(_drawn_medians(b, 2 * i + 1))
+            for i, (a, b) in enumerate(series)
+        ],
+        axis=0,
+    )
+    units = min(x.size // max(x.size // 8, 1) for pair in series for x in pair)
+    interval, bound = _expanded_tail(units, INTERVAL_LEVEL), _expanded_tail(units, 2 * BOUND_LEVEL - 1)
+    lo, hi, win, loss = np.exp(np.quantile(logs, (interval, 1 - interval, bound, 1 - bound)))
+    return Speedup(ratio, float(lo), float(hi), float(win), float(loss), 0)

@@ -120,6 +120,7 @@ class Workload:
     floor_bytes: str | None = None
     floor_flops: str | None = None
     default_size: int = 1024
+    recorded: bool = False  # an imported recording's: one case, no arguments, and no source
 
     # -- cases -----------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def test_unwritten_elements_are_wrong(bed: Bed) -> None:
     assert not bed.right(0)
 
 
-@pytest.mark.parametrize("cache", list(CacheMode))
+@pytest.mark.parametrize("cache", [CacheMode.COLD, CacheMode.HOT])
 def test_timed_launches_are_checked_on_contents_that_changed(bed: Bed, cache: CacheMode) -> None:
     answer = bed.worker.call("time", bed.job("right", protocol=fixed(cache)))
     assert len(answer["samples_ms"]) == 60
@@ -151,7 +151,7 @@ def test_the_two_clocks_differ_by_a_constant(bed: Bed) -> None:
 
 def test_cold_is_slower_than_hot_and_interleaving_finds_no_difference_to_itself(bed: Bed) -> None:
     medians = {}
-    for cache in CacheMode:
+    for cache in (CacheMode.COLD, CacheMode.HOT):
         answer = bed.worker.call("time", bed.job("right", 1 << 20, protocol=fixed(cache)))
         medians[cache] = float(np.median(answer["samples_ms"]))
         side = {k: bed.job("right", 1 << 20)[k] for k in ("code", "launches")}
