@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .devices.base import Backend, Device
+from .devices.base import Backend, Device, judged
 from .errors import UsageError, WarpdeckError
 from .model import Candidate, Case, Config, DeviceInfo, Evaluation, Measurement, Protocol, Role, Status
 from .ranking import Result, rank
@@ -125,9 +125,8 @@ class Bench:
 
     def _measure_baseline(self) -> None:
         with self._quiet():
-            evaluation = self._judge(
-                self._backend.evaluate(self.baseline_candidate, self.cases, self.protocol)
-            )
+            evaluation = self._backend.evaluate(self.baseline_candidate, self.cases, self.protocol)
+        evaluation = judged(evaluation, self._backend, self.cases)
         self._since_baseline = 0
         if evaluation.status is not Status.OK:
             if self._baselines:  # it worked before: say so and keep the old one
@@ -153,33 +152,13 @@ class Bench:
             self._count(evaluation)
 
     def _restricted(self, config: Config) -> Evaluation | None:
-        if self.space.key(config) in self._keys:
-            return None
         reasons = [self.space.why_invalid(config, case.params) for case in self.cases]
-        why = next((r for r in reasons if r), "not a configuration of this space")
+        if not any(reasons):
+            return None
+        why = next(r for r in reasons if r)
         variant = self.workload.variants[self.space.variant]
         refused = Candidate(variant.name, dict(config), variant.source_hash)
         return Evaluation(refused, Status.RESTRICTED, why)
-
-    def _judge(self, evaluation: Evaluation) -> Evaluation:
-        """A time below the physical floor is an error of the measurement or a cheat, not a record."""
-        if evaluation.status is not Status.OK:
-            return evaluation
-        for measured in evaluation.measurements:
-            floor = self._backend.floor_ms(self._case(measured.case), measured.cache)
-            if floor is not None and measured.median_ms < floor:
-                return Evaluation(
-                    evaluation.candidate,
-                    Status.IMPLAUSIBLE,
-                    f"case {measured.case}: {measured.median_ms * 1e3:.2f} µs is below the physical floor of"
-                    f" {floor * 1e3:.2f} µs",
-                    resources=evaluation.resources,
-                    checks=evaluation.checks,
-                )
-        return evaluation
-
-    def _case(self, name: str) -> Case:
-        return next(c for c in self.cases if c.name == name)
 
     def _count(self, evaluation: Evaluation) -> None:
         self.steps += 1
@@ -223,7 +202,7 @@ class Bench:
                 continue
             with self._quiet():
                 evaluation = next(results)
-            yield self._log(self._judge(evaluation))
+            yield self._log(judged(evaluation, self._backend, self.cases))
 
     def quick(
         self, config: Config, case: Case, rng: np.random.Generator | None = None

@@ -1,6 +1,6 @@
 """The environment of the processes that compile and run kernels: this one's, without its secrets.
 
-A kernel's module is Python that runs when it is compiled. What only the agents need (the key of a model's API,
+A kernel's module is Python that runs when it is compiled. What only agents need (the key of a model's API,
 say) has no business there.
 """
 

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .devices.base import Paired
+from .devices.base import Paired, implausible
+from .errors import NoDeviceError, WarpdeckError
 from .model import Candidate, Evaluation, Status
 from .stats import Speedup, Verdict, blocks_for, combined_speedup, geomean, paired_speedup
 
 if TYPE_CHECKING:
     from .bench import Bench
 
-NEAR = 1.10  # finalists lie within 10% of the best screening score, or among the first three
-SURE = 3
+NEAR = 1.10  # finalists lie within 10% of the best screening score,
+SURE = 3  # or among the first three,
+FAR = 2.0  # but never beyond twice the best: what is that slow needs no second look
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _finalists(evaluations: Sequence[Evaluation], limit: int) -> list[Evaluation
     chosen: list[Evaluation] = []
     seen: set[Any] = set()
     for score, evaluation in scored:
-        if len(chosen) >= limit or (len(chosen) >= SURE and score > scored[0][0] * NEAR):
+        if len(chosen) >= limit or score > scored[0][0] * (NEAR if len(chosen) >= SURE else FAR):
             break
         key = identity(evaluation)
         if key not in seen:
@@ -160,10 +162,16 @@ def identity(evaluation: Evaluation) -> Any:
 
 
 def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) -> list[Paired]:
-    return [
-        bench.backend.compare(a, b, case, bench.protocol.cache, blocks=spread[case.name])
-        for case in bench.cases
-    ]
+    """Interleaved samples on every case. Raises WarpdeckError if one fails, or b is impossibly fast."""
+    cache = bench.protocol.cache
+    pairs = []
+    for case in bench.cases:
+        paired = bench.backend.compare(a, b, case, cache, blocks=spread[case.name])
+        problem = implausible(bench.backend, case, cache, float(np.median(paired.b_ms)))
+        if problem is not None:
+            raise WarpdeckError(f"{Status.IMPLAUSIBLE}: {problem}")
+        pairs.append(paired)
+    return pairs
 
 
 def _time(pairs: Sequence[Paired]) -> float:
@@ -175,8 +183,10 @@ def _speedup(pairs: Sequence[Paired]) -> Speedup:
 
 
 def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
-    """Re-measure the finalists of a run and decide. Candidates that fail now are dropped, with a
-    message."""
+    """Re-measure the finalists of a run and decide. One that fails now is dropped, with a message.
+
+    Raises WarpdeckError if none is left, and at once if the device is gone.
+    """
     baseline = bench.baseline()
     chosen = _finalists([e for e in evaluations if e.status is Status.OK], limit)
     if not chosen:
@@ -185,15 +195,37 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(chosen[0], m.case)))
         for m in baseline.measurements
     }
+    problem: WarpdeckError | None = None
+
+    def measured(a: Candidate, b: Candidate) -> list[Paired]:
+        """Their pairs; none, and a message, if they can't be had."""
+        nonlocal problem
+        try:
+            return _pairs(bench, a, b, blocks)
+        except NoDeviceError:
+            raise
+        except WarpdeckError as error:
+            problem = error
+            text = f"dropped from the finalists: {_knobs(b)}: {error}"
+            bench.emit("message", {"level": "warning", "text": text})
+            return []
+
     against: list[tuple[Evaluation, list[Paired], Speedup]] = []
     for evaluation in chosen:
-        pairs = _pairs(bench, baseline.candidate, evaluation.candidate, blocks)
-        against.append((evaluation, pairs, _speedup(pairs)))
+        pairs = measured(baseline.candidate, evaluation.candidate)
+        if pairs:
+            against.append((evaluation, pairs, _speedup(pairs)))
+    if not against:
+        assert problem is not None
+        raise problem
     against.sort(key=lambda item: -item[2].ratio)
     best, best_pairs, best_speedup = against[0]
     finalists = [Finalist(best, best_speedup, _time(best_pairs), tied=True)]
     for evaluation, pairs, speedup in against[1:]:
-        versus = _speedup(_pairs(bench, best.candidate, evaluation.candidate, blocks))
+        beside = measured(best.candidate, evaluation.candidate)
+        if not beside:
+            continue
+        versus = _speedup(beside)
         tied = versus.verdict is not Verdict.LOSS
         finalists.append(Finalist(evaluation, speedup, _time(pairs), tied, versus))
     tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
@@ -213,6 +245,10 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         for case, paired in zip(bench.cases, best_pairs, strict=True)
     ]
     return Result(baseline, finalists[0], cases, finalists, alike, clock=best_pairs[0].clock)
+
+
+def _knobs(candidate: Candidate) -> str:
+    return " ".join(f"{k}={v}" for k, v in candidate.config.items())
 
 
 def _samples(evaluation: Evaluation, case: str) -> Any:

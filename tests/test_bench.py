@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 
@@ -111,6 +112,65 @@ def test_nothing_ok_gives_a_result_without_a_best(files: list[Path]) -> None:
     run = bench(files)
     run.evaluate({"block_size": 96, "reg_cap": 0})
     assert run.finish().best is None
+
+
+def test_a_finalist_that_fails_when_it_is_measured_again_is_dropped(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: Events = []
+    run = bench(files, events)
+    list(run.evaluate_many(run.configs()))
+    measure = run.backend.compare
+    failing = {64}
+
+    def compare(a: Any, b: Any, *rest: Any, **more: Any) -> Any:
+        if b.config["block_size"] in failing:
+            raise WarpdeckError("comparing on case 256: runtime_error: illegal address")
+        return measure(a, b, *rest, **more)
+
+    monkeypatch.setattr(run.backend, "compare", compare)
+    result = run.finish()
+    assert result.best is not None and result.best.evaluation.candidate.config["block_size"] == 128
+    said = [data["text"] for kind, data in events if kind == "message"]
+    assert len(said) == 1 and "block_size=64" in said[0] and "illegal address" in said[0]
+    failing.update((128, 256))
+    with pytest.raises(WarpdeckError, match="illegal address"):  # nothing is left to decide on
+        run.finish()
+
+
+def test_a_finalist_below_its_floor_is_dropped(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    events: Events = []
+    run = bench(files, events)
+    list(run.evaluate_many(run.configs()))
+    between = [synthetic.true_ms({"block_size": b}, 256) for b in (64, 128)]
+    monkeypatch.setattr(run.backend, "floor_ms", lambda case, cache: sum(between) / 2)
+    result = run.finish()
+    assert result.best is not None and result.best.evaluation.candidate.config["block_size"] == 128
+    assert any(kind == "message" and "implausible" in data["text"] for kind, data in events)
+
+
+def test_what_was_given_up_after_three_samples_is_never_tied(files: list[Path], tmp_path: Path) -> None:
+    """Three samples of one round can't be told from anything, though they are far from the best."""
+    whole = recording.load(files[0])
+    rng = np.random.default_rng(0)
+    slow = synthetic.series(10.0, rng, rounds=1, each=3)
+    entries = {
+        key: entry
+        if entry.config["block_size"] == 64
+        else replace(entry, series=dict.fromkeys(entry.series, slow), early_stop=True)
+        for key, entry in whole.entries.items()
+    }
+    path = tmp_path / f"test-softmax-classic-256{recording.SUFFIX}"
+    recording.save(replace(whole, entries=entries), path)
+    run = bench([path])
+    list(run.evaluate_many(run.configs()))
+    result = run.finish()
+    assert {e.candidate.config["block_size"] for e in result.tied} == {64}
+
+
+@pytest.mark.parametrize("config", [{}, {"block_size": 64}, {"block_size": "64", "reg_cap": 0}, {"x": 1}])
+def test_what_is_no_configuration_is_restricted_too(files: list[Path], config: dict[str, Any]) -> None:
+    assert bench(files).evaluate(config).status is Status.RESTRICTED
 
 
 def test_bad_requests(files: list[Path]) -> None:

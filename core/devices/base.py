@@ -117,6 +117,14 @@ def floor_ms(workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode)
     return max(terms, default=None)
 
 
+def implausible(backend: Backend, case: Case, cache: CacheMode, median_ms: float) -> str | None:
+    """What is wrong with a time below the case's physical floor; None if it isn't."""
+    floor = backend.floor_ms(case, cache)
+    if floor is None or median_ms >= floor:
+        return None
+    return f"case {case.name}: {median_ms * 1e3:.2f} µs is below the physical floor of {floor * 1e3:.2f} µs"
+
+
 def judged(evaluation: Evaluation, backend: Backend, cases: Sequence[Case]) -> Evaluation:
     """The evaluation, `implausible` and without times if one lies below its case's physical floor: that is an
     error of the measurement or a cheat, not a record."""
@@ -124,13 +132,12 @@ def judged(evaluation: Evaluation, backend: Backend, cases: Sequence[Case]) -> E
         return evaluation
     by_name = {case.name: case for case in cases}
     for measured in evaluation.measurements:
-        floor = backend.floor_ms(by_name[measured.case], measured.cache)
-        if floor is not None and measured.median_ms < floor:
+        problem = implausible(backend, by_name[measured.case], measured.cache, measured.median_ms)
+        if problem is not None:
             return Evaluation(
                 evaluation.candidate,
                 Status.IMPLAUSIBLE,
-                f"case {measured.case}: {measured.median_ms * 1e3:.2f} µs is below the physical floor of"
-                f" {floor * 1e3:.2f} µs",
+                problem,
                 resources=evaluation.resources,
                 checks=evaluation.checks,
             )

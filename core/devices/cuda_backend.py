@@ -347,20 +347,20 @@ class CudaBackend:
     # -- comparing ---------------------------------------------------------------------------------
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        """A B B A and B A A B in one fresh context (kept while the same two are compared on further cases)."""
+        """A B B A and B A A B in one fresh context, kept while the same two are compared on further cases."""
         self._require_strong()
-        handle = self._pair_worker(a, b)
         codes = [self._code(candidate, [case]) for candidate in (a, b)]
-        payloads = [self._session.payload(handle, code, case) for code in codes]
-        job = {
-            "key": case.name,
-            "a": {k: payloads[0][k] for k in ("code", "launches")},
-            "b": {k: payloads[1][k] for k in ("code", "launches")},
-            "cache": str(cache),
-            "blocks": blocks,
-            "warmup": _PAIR_WARMUP,
-        }
+        handle = self._pair_worker(a, b)
         try:
+            payloads = [self._session.payload(handle, code, case) for code in codes]
+            job = {
+                "key": case.name,
+                "a": {k: payloads[0][k] for k in ("code", "launches")},
+                "b": {k: payloads[1][k] for k in ("code", "launches")},
+                "cache": str(cache),
+                "blocks": blocks,
+                "warmup": _PAIR_WARMUP,
+            }
             answer, labels = self._session.watched(handle, "pair", job, case)
         except WorkerFault as fault:
             self._drop_pair()
