@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +22,8 @@ from .errors import UsageError
 MAX_TEXT = 2000  # characters
 MAX_DEPTH = 60  # nested operations
 MAX_POWER_BITS = 1024  # of an integer power's result
+MAX_VALUES = 100_000  # of a list
+MAX_LIST_TEXT = 200_000  # characters of one
 
 Number = int | float | bool
 Evaluator = Callable[[Mapping[str, Any]], Any]
@@ -144,19 +147,29 @@ def compile_expr(text: str, names: Collection[str] | None = None) -> Expr:
 
 @lru_cache(maxsize=4096)
 def _compile(text: str, names: frozenset[str] | None) -> Expr:
+    tree = _parsed(text)
+    compiler = _Compiler(text, names)
+    evaluate = compiler.node(tree, 0)
+    return Expr(text, frozenset(compiler.used), evaluate)
+
+
+def _parsed(text: str, most: int = MAX_TEXT) -> ast.expr:
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"expression {text!r} is empty; write a number or a formula")
-    if len(text) > MAX_TEXT:
-        raise UsageError(f"expression {text[:40]!r}… has {len(text)} characters; at most {MAX_TEXT}")
+    if len(text) > most:
+        raise UsageError(f"expression {text[:40]!r}… has {len(text)} characters; at most {most}")
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as e:
-        raise UsageError(f"expression {text!r}, position {e.offset or 1}: {e.msg}") from None
+        raise UsageError(f"expression {_cut(text)!r}, position {e.offset or 1}: {e.msg}") from None
     except (ValueError, RecursionError, MemoryError):
-        raise UsageError(f"expression {text!r} can't be parsed: null byte or too deeply nested") from None
-    compiler = _Compiler(text, names)
-    evaluate = compiler.node(tree.body, 0)
-    return Expr(text, frozenset(compiler.used), evaluate)
+        raise UsageError(
+            f"expression {_cut(text)!r} can't be parsed: null byte or too deeply nested"
+        ) from None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:40]}…"
 
 
 class _Compiler:
@@ -281,3 +294,85 @@ class _Compiler:
             first, second = arguments
             return lambda env: function(first(env), second(env))
         return lambda env: function(*[a(env) for a in arguments])
+
+
+def value_list(text: str) -> tuple[Any, ...]:
+    """The values of a list as tuning problems write it, such as `[1, 2] + list(range(32, 1025, 32))`.
+
+    Allowed: lists and tuples of expressions, `range`, `list`, `tuple` and `sorted` of them, sums of them, and
+    comprehensions over them. At most 100,000 values.
+
+    Raises:
+        UsageError: the text, the position in it, and what isn't allowed or understood there.
+    """
+    tree = _parsed(text, MAX_LIST_TEXT)
+    return tuple(_ListReader(_cut(text)).values(tree, {}, 0))
+
+
+class _ListReader:
+    """Walks a list's tree; single values are left to `_Compiler`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def fail(self, node: ast.AST, what: str) -> UsageError:
+        return _Compiler(self.text, None).fail(node, what)
+
+    def scalar(self, node: ast.expr, env: Mapping[str, Any]) -> Any:
+        compiler = _Compiler(self.text, frozenset(env))
+        evaluate = compiler.node(node, 0)
+        return Expr(self.text, frozenset(compiler.used), evaluate).evaluate(env)
+
+    def values(self, node: ast.expr, env: Mapping[str, Any], depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise self.fail(node, f"nested more than {MAX_DEPTH} deep")
+        match node:
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                found = [self.scalar(e, env) for e in elements]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                found = self.values(left, env, depth + 1) + self.values(right, env, depth + 1)
+            case ast.Call(func=ast.Name(id="range"), args=arguments, keywords=[]) if 1 <= len(arguments) <= 3:
+                found = self.range(node, [self.scalar(a, env) for a in arguments])
+            case ast.Call(func=ast.Name(id="list" | "tuple"), args=[only], keywords=[]):
+                found = self.values(only, env, depth + 1)
+            case ast.Call(func=ast.Name(id="sorted"), args=[only], keywords=[]):
+                found = self.sorted(node, self.values(only, env, depth + 1))
+            case (
+                ast.ListComp(elt=element, generators=[generator])
+                | ast.GeneratorExp(elt=element, generators=[generator])
+            ):
+                found = self.comprehension(element, generator, env, depth + 1)
+            case _:
+                raise self.fail(node, "a list is needed: [1, 2], range(…), a sum or comprehension of them")
+        if len(found) > MAX_VALUES:
+            raise self.fail(node, f"more than {MAX_VALUES:,} values")
+        return found
+
+    def range(self, node: ast.AST, bounds: list[Any]) -> list[int]:
+        if not all(type(b) is int for b in bounds) or (len(bounds) == 3 and not bounds[2]):
+            raise self.fail(node, "range needs whole numbers, and a step other than 0")
+        found = range(*bounds)
+        if max(map(abs, bounds)) > sys.maxsize or len(found) > MAX_VALUES:
+            raise self.fail(node, f"more than {MAX_VALUES:,} values")
+        return list(found)
+
+    def sorted(self, node: ast.AST, found: list[Any]) -> list[Any]:
+        try:
+            return sorted(found)
+        except TypeError:
+            raise self.fail(node, "numbers and strings can't be sorted together") from None
+
+    def comprehension(
+        self, element: ast.expr, generator: ast.comprehension, env: Mapping[str, Any], depth: int
+    ) -> list[Any]:
+        if not isinstance(generator.target, ast.Name) or generator.is_async:
+            raise self.fail(element, "a comprehension needs one plain name")
+        compiler = _Compiler(self.text, frozenset({*env, generator.target.id}))
+        evaluate = compiler.node(element, depth)
+        tests = [compiler.node(test, depth) for test in generator.ifs]
+        found = []
+        for value in self.values(generator.iter, env, depth):
+            bound = {**env, generator.target.id: value}
+            if all(Expr(self.text, frozenset(compiler.used), t).evaluate(bound) for t in tests):
+                found.append(Expr(self.text, frozenset(compiler.used), evaluate).evaluate(bound))
+        return found

@@ -313,6 +313,11 @@ def load(path: Path) -> Recording:
             f"{path}: not a warpdeck recording; T4 and Kernel Tuner files come in through"
             " 'warpdeck recordings import'"
         )
+    return parse(path, data)
+
+
+def parse(path: Path, data: Mapping[str, Any]) -> Recording:
+    """`from_json` of a document that was read from `path`. UsageError if it is corrupt."""
     try:
         return from_json(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
