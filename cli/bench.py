@@ -87,6 +87,8 @@ def bench(
     try:
         if duel.notice:
             message(duel.notice)
+        if watch and duel.recorded:
+            raise UsageError("--watch needs a CUDA GPU: a recording can't judge an edit")
         if not watch:
             outcome = duel.run()
             _show(outcome, as_json=as_json, stream=False)

@@ -69,8 +69,9 @@ class Duel:
         self._subject(loaded)  # an unknown name is told before a device is opened
         self._device: Device = open_device(device, allow_shared=allow_shared)
         info = self._device.info
-        recorded = info.recorded and not device.startswith("recorded:")
-        self.notice = f"no CUDA GPU here; {info.label}" if recorded else None
+        self.recorded = info.recorded
+        fell_back = info.recorded and not device.startswith("recorded:")
+        self.notice = f"no CUDA GPU here; {info.label}" if fell_back else None
 
     def run(self) -> Comparison:
         """Load, check and compare; a subject that works is remembered for the next time."""

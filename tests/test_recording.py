@@ -117,7 +117,10 @@ def test_unrecorded_size_names_what_is_recorded(files: list[Path]) -> None:
     device = open_device("recorded:test", files)
     with pytest.raises(UsageError, match=r"size 777 is not recorded; recorded: classic: 256, 1024"):
         device.prepare(workload, space="classic", cases=[workload.size_case(777)], seed=0)
-    with pytest.raises(UsageError, match="only softmax"):
+    twice = open_device("recorded:test", [*files, *files])
+    with pytest.raises(UsageError, match=r"recorded: classic: 256, 1024$"):
+        twice.prepare(workload, space="classic", cases=[workload.size_case(777)], seed=0)
+    with pytest.raises(UsageError, match=r"nothing of 'gemm' is recorded, only softmax; .* takes a CUDA GPU"):
         gemm = load_workload("gemm")
         device.prepare(gemm, space="classic", cases=[gemm.size_case(256)], seed=0)
 

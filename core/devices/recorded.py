@@ -30,7 +30,7 @@ from ..model import (
 from ..recording import Entry, Recording, Series, config_key
 from ..stats import bootstrap_by_round
 from ..workload import Workload
-from .base import Paired, floor_ms
+from .base import Backend, Paired, floor_ms
 
 _EMPTY = np.empty(0)
 
@@ -75,6 +75,12 @@ class RecordedDevice:
         chosen: dict[str, Recording] = {}
         for case in cases:
             match = [r for r in mine if dict(r.params) == dict(case.params)]
+            if not match and not self.recordings(workload.name):
+                known = ", ".join(sorted({r.workload for r in self.recordings()}))
+                raise UsageError(
+                    f"{self._spec}: nothing of '{workload.name}' is recorded, only {known};"
+                    f" to run a kernel of your own takes a CUDA GPU"
+                )
             if not match:
                 raise UsageError(
                     f"{self._spec}: {workload.name}, space '{space}', size {case.name} is not recorded;"
@@ -85,13 +91,9 @@ class RecordedDevice:
         return RecordedBackend(workload, chosen, info, seed)
 
     def _available(self, workload: str) -> str:
-        mine = self.recordings(workload)
-        if not mine:
-            others = sorted({r.workload for r in self.recordings()})
-            return f"nothing of '{workload}', only {', '.join(others)}"
-        spaces: dict[str, list[str]] = {}
-        for recording in mine:
-            spaces.setdefault(recording.space, []).append(recording.case)
+        spaces: dict[str, dict[str, None]] = {}  # a case may be recorded twice: bundled, and imported
+        for recording in self.recordings(workload):
+            spaces.setdefault(recording.space, {})[recording.case] = None
         return "; ".join(f"{space}: {', '.join(cases)}" for space, cases in spaces.items())
 
     def close(self) -> None:
@@ -113,9 +115,9 @@ class RecordedBackend:
 
     @property
     def stale(self) -> list[str]:
-        """Cases whose recording was made from another version of the kernel's source."""
+        """Cases whose recording was made from another version of the kernel's or the baseline's source."""
         sources = {v.source_hash for v in self._workload.variants.values()}
-        return [c for c, r in self._chosen.items() if r.source_hash not in sources]
+        return [c for c, r in self._chosen.items() if not {r.source_hash, r.baseline_hash} <= sources]
 
     @property
     def nvml(self) -> Mapping[str, object]:
@@ -266,3 +268,13 @@ class RecordedBackend:
 
 def _with_spec(info: DeviceInfo, spec: str) -> DeviceInfo:
     return DeviceInfo(**{**info.__dict__, "spec": spec})
+
+
+def refuse_stale(backend: Backend) -> None:
+    """UsageError if this is a recording of sources that have changed since: it can't say anything of them."""
+    if isinstance(backend, RecordedBackend) and backend.stale:
+        cases = ", ".join(backend.stale)
+        raise UsageError(
+            f"{backend.info.label}: the kernel's source has changed since it was recorded (case {cases}); a"
+            " recording can't run it: use a live device"
+        )
