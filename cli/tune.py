@@ -175,6 +175,11 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
                 json_document(document)
             elif not as_jsonl and not silent:
                 show_result(document)
+    if code is ExitCode.BUDGET:
+        message(
+            "the time limit ended the search; more seconds in all: "
+            f"warpdeck tune --resume {launched.session} --time-limit S"
+        )
     if state.lifecycle in (Lifecycle.INTERRUPTED, Lifecycle.CANCELLED):
         message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
     return code

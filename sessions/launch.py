@@ -143,6 +143,12 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
                 f"session {folder.name} has finished its {spec.steps} steps; "
                 f"give a larger --steps to go on, or start a new run"
             )
+        used_up = spec.time_limit_s is not None and state.active_s >= spec.time_limit_s
+        if state.lifecycle is Lifecycle.FINISHED and used_up:
+            raise UsageError(
+                f"session {folder.name} has used up its time limit of {spec.time_limit_s:g} s; "
+                f"give a larger --time-limit, a total, to go on"
+            )
         store.set_header({"spec": spec.to_json()})
         for command in store.commands(pending=True):  # meant for the process that died
             store.acknowledge([command.id], "not received")

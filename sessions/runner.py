@@ -154,6 +154,8 @@ class _Run:
     def _verdict(self, report: SearchReport, state: RunState) -> tuple[Lifecycle, ExitCode, str]:
         if report.reason == "stopped":
             return Lifecycle.CANCELLED, ExitCode.INTERRUPTED, self._control.stop_reason or "stopped"
+        if state.best is None and not state.counts and report.reason == "time":
+            return Lifecycle.FINISHED, ExitCode.BUDGET, "the time limit ended it before anything was measured"
         if state.best is None:
             failures = ", ".join(f"{count} {status}" for status, count in state.counts.items())
             return Lifecycle.FAILED, ExitCode.RUN_FAILED, f"no configuration worked ({failures})"

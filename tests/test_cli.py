@@ -218,6 +218,12 @@ def test_a_size_that_is_not_recorded_is_exit_2() -> None:
     assert done.stdout == "" and "not recorded" in done.stderr
 
 
+def test_a_time_limit_is_told_and_is_exit_4() -> None:
+    done = warpdeck(*TUNE, "--time-limit", "0.000001", "--session", "short")
+    assert done.returncode == ExitCode.BUDGET, done.stderr
+    assert "the time limit ended the search" in done.stderr and "--resume short --time-limit" in done.stderr
+
+
 def test_a_gpu_that_is_not_there_is_exit_3() -> None:
     done = warpdeck("tune", "softmax", "--device", "cuda:7", "--headless", "--steps", "1")
     assert done.returncode == ExitCode.NO_DEVICE, done.stderr
@@ -335,6 +341,8 @@ def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
     edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
     done = warpdeck(*base, "--variant", str(edited))
     assert done.returncode == ExitCode.RUN_FAILED and "unsupported" in done.stdout
+    done = warpdeck(*base, "--watch")
+    assert done.returncode == ExitCode.USAGE and "--watch needs a CUDA GPU" in done.stderr
 
 
 def test_workloads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

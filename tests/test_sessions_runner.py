@@ -355,6 +355,8 @@ def test_a_time_limit_ends_it_with_a_result(started):
     assert state.lifecycle is Lifecycle.FINISHED
     assert state.result is not None
     assert state.evaluations < 832
+    with pytest.raises(UsageError, match=r"time limit of 0\.2 s; give a larger --time-limit"):
+        launch.resume_run(run.folder)
 
 
 def test_a_session_whose_process_never_started_is_interrupted(started):
