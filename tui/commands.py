@@ -26,10 +26,11 @@ def commands(screen: Screen[Any]) -> list[Command]:
         binding = active.binding
         if not (binding.id and binding.description and active.enabled):
             continue
-        key = screen.app.get_key_display(binding)
+        key = screen.app.get_key_display(replace(binding, key_display=None))
         known = found.get(binding.action)
         if known is None:
-            words = binding.tooltip or binding.description
+            describe = getattr(active.node, "describe", None)
+            words = (describe and describe(binding.action)) or binding.tooltip or binding.description
             found[binding.action] = Command(words, key, binding.action, active.node)
         elif key not in known.keys.split():
             found[binding.action] = replace(known, keys=f"{known.keys} {key}")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from warpdeck.core.errors import UsageError
+from warpdeck.tui.commands import commands
 from warpdeck.tui.sources import LiveSource, Playback, ReplaySource, RunSource
 
 
@@ -50,6 +51,14 @@ async def test_it_plays_at_its_speed(folder: Path, clock: Clock, kit: Any) -> No
         assert "step 20/60" in console.lines[1]
         await console.press("less_than_sign", "less_than_sign")
         assert "playing 0.5×" in console.text
+
+
+async def test_the_help_has_a_replays_own_keys(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        found = {command.keys: command.words for command in commands(console.app.screen)}
+        assert found["←"] == "One step back" and found["→"] == "Step on"
+        assert found["<"] == "Slower" and found[">"] == "Faster"
+        assert [found[str(n)] for n in range(10)] == [f"Jump to {10 * n}%" for n in range(10)]
 
 
 async def test_pause_stands_still(folder: Path, clock: Clock, kit: Any) -> None:

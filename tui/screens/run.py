@@ -32,6 +32,7 @@ PACE = {"plots": 2, "table": 4}
 
 PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
 TOP_PANES = PANES[:3]
+LOGGED = ("messages", "records", "baseline", "result")  # parts of the state that the log pane tells
 
 
 class RunScreen(Screen[None]):
@@ -63,7 +64,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             Binding(
                 str(n),
                 f"digit({n})",
-                f"Focus {PANES[n - 1]}" if n <= len(PANES) else "",
+                f"Focus {PANES[n - 1]}" if n in range(1, len(PANES) + 1) else "Jump",
                 show=False,
                 id=f"run.{n}",
             )
@@ -88,10 +89,11 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
         yield Static("", id="progress", markup=False)
+        yield Static("", id="verdict", markup=False)
         with Horizontal(id="top"):
             yield GaugePanel(id="gauges")
             yield Plot("Reward", empty="no steps yet", id="reward")
-            yield Plot("Speedup over the baseline", empty="no steps yet", id="speedup")
+            yield Plot("Speedup over the baseline", empty="no steps yet", unit="×", id="speedup")
         yield Leaderboard(id="leaderboard")
         yield LogPane(id="log")
         if isinstance(self.source, Playback):
@@ -145,7 +147,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
         replay = isinstance(self.source, Playback)
-        if state.messages is not before.messages:
+        if any(getattr(state, part) is not getattr(before, part) for part in LOGGED):
             self.query_one(LogPane).show(view.log_lines(state))
         if state.leaderboard is not before.leaderboard or state.result is not before.result:
             self._due.add("table")
@@ -155,7 +157,10 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self.refresh_bindings()
             self._due.add("table")
             if before.seq and state.lifecycle.final and not replay:
-                self.notify(view.progress_line(state, self.source.now(), 200), title="The run has ended")
+                words = (
+                    f"{view.progress_line(state, self.source.now(), 200)}\n{view.verdict_line(state, 200)}"
+                )
+                self.notify(words, title="The run has ended", markup=False)
 
     def _draw_plots(self) -> None:
         self.query_one("#reward", Plot).show(view.reward_series(self.state))
@@ -172,7 +177,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._put("#title", view.title_line(self.state, mode, width))
         self._put("#progress", self._trouble or view.progress_line(self.state, now, width))
         self.query_one("#progress").set_class(bool(self._trouble), "-trouble")
-        self.query_one(GaugePanel).show(*view.gauge_rows(self.state, capabilities.replay, now))
+        self._put("#verdict", view.verdict_line(self.state, width))
+        gauge = view.gauge_view(self.state, capabilities.replay, now)
+        self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
         if isinstance(self.source, Playback):
             self._put("#replay", replay_line(self.source, self.state, width))
 
@@ -196,6 +203,12 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if action == "digit":
             return replay or parameters[0] in range(1, len(PANES) + 1)
         return True
+
+    def describe(self, action: str) -> str:
+        """What a binding does here, where its own words don't say it."""
+        if action.startswith("digit(") and isinstance(self.source, Playback):
+            return f"Jump to {10 * int(action[6:-1])}%"
+        return ""
 
     def action_pause(self) -> None:
         """Play or pause a replay; pause or resume a run between two steps."""
