@@ -252,7 +252,7 @@ def _sanitizer() -> Check:
             "compute-sanitizer",
             False,
             "not found",
-            "only to hunt a kernel's memory errors: pip install nvidia-cuda-sanitizer-api, or the CUDA toolkit",
+            "only to hunt memory errors: pip install nvidia-cuda-sanitizer-api, or the CUDA toolkit",
         )
     status, text = _run(path, "--version", timeout=20)
     first = next((row for row in text.splitlines() if "ersion" in row), text[:80])
