@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .devices.base import Paired, implausible
+from .devices.base import Paired, implausible, speedup_of
 from .errors import NoDeviceError, WarpdeckError
 from .model import Candidate, Evaluation, Status
-from .stats import Speedup, Verdict, blocks_for, combined_speedup, geomean, paired_speedup
+from .stats import Speedup, Verdict, blocks_for, geomean
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -91,6 +91,7 @@ class Result:
     finalists: Sequence[Finalist] = ()
     tied: Sequence[Evaluation] = ()
     clock: str = ""
+    paired: bool = True  # False: an imported recording's samples, which were measured apart
 
     def to_json(self) -> dict[str, Any]:
         """The `result` event: the documented part of `tune --json` that the core knows."""
@@ -123,6 +124,7 @@ class Result:
             "vendor_ratio": _mean_ratio([(c.vendor_ms, c.median_ms) for c in self.cases]),
             "floor_ratio": _mean_ratio([(c.floor_ms, c.median_ms) for c in self.cases]),
             "clock": self.clock,
+            "comparison": "paired" if self.paired else "unpaired",
             "cache": str(self.baseline.measurements[0].cache) if self.baseline.measurements else None,
         }
 
@@ -178,10 +180,6 @@ def _time(pairs: Sequence[Paired]) -> float:
     return geomean([float(np.median(p.b_ms)) for p in pairs])
 
 
-def _speedup(pairs: Sequence[Paired]) -> Speedup:
-    return combined_speedup([(p.a_ms, p.b_ms) for p in pairs])
-
-
 def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     """Re-measure the finalists of a run and decide. One that fails now is dropped, with a message.
 
@@ -214,7 +212,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     for evaluation in chosen:
         pairs = measured(baseline.candidate, evaluation.candidate)
         if pairs:
-            against.append((evaluation, pairs, _speedup(pairs)))
+            against.append((evaluation, pairs, speedup_of(pairs)))
     if not against:
         assert problem is not None
         raise problem
@@ -225,7 +223,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         beside = measured(best.candidate, evaluation.candidate)
         if not beside:
             continue
-        versus = _speedup(beside)
+        versus = speedup_of(beside)
         tied = versus.verdict is not Verdict.LOSS
         finalists.append(Finalist(evaluation, speedup, _time(pairs), tied, versus))
     tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
@@ -238,13 +236,14 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
             case.params,
             float(np.median(paired.b_ms)),
             float(np.median(paired.a_ms)),
-            paired_speedup(paired.a_ms, paired.b_ms),
+            speedup_of([paired]),
             vendor[case.name].median_ms if case.name in vendor else None,
             floors.get(case.name),
         )
         for case, paired in zip(bench.cases, best_pairs, strict=True)
     ]
-    return Result(baseline, finalists[0], cases, finalists, alike, clock=best_pairs[0].clock)
+    paired = all(p.interleaved for p in best_pairs)
+    return Result(baseline, finalists[0], cases, finalists, alike, best_pairs[0].clock, paired)
 
 
 def _knobs(candidate: Candidate) -> str:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import recording as recordings
+from .. import exchange
 from ..errors import NoDeviceError, UsageError
+from ..recording import SUFFIX
 from .base import Backend, Device, Paired
 from .recorded import RecordedDevice
 
@@ -46,9 +47,9 @@ def open_recorded(spec: str, files: Iterable[Path]) -> RecordedDevice:
         raise UsageError("recorded: needs a name or a file, as in recorded:h200")
     if "/" in name or name.endswith((".json", ".gz")):
         path = Path(name)
-        recordings.load(path)  # a file named by the user is judged at once
-        return RecordedDevice(spec, [path])
-    all_files = [f for f in files if f.name.endswith(recordings.SUFFIX)]
+        # a file named by the user is judged at once
+        return RecordedDevice(spec, [path], {path: exchange.read(path)})
+    all_files = [f for f in files if f.name.endswith(SUFFIX)]
     found = [f for f in all_files if f.name.split("-", 1)[0] == name]
     if not found:
         names = sorted({f.name.split("-", 1)[0] for f in all_files})

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import CacheMode, Candidate, Case, DeviceInfo, Evaluation, Measurement, Protocol, Status
+from ..stats import Speedup, combined_speedup, unpaired_speedup
 from ..workload import Workload
 
 
@@ -17,7 +18,8 @@ from ..workload import Workload
 class Paired:
     """Interleaved samples of two candidates on one case, in one context.
 
-    `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; blocks alternate between A B B A and B A A B.
+    `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; blocks alternate between A B B A and B A A B. Not
+    `interleaved`: an imported recording's, measured apart; then their shapes are [n] and [m].
     """
 
     case: str
@@ -26,6 +28,15 @@ class Paired:
     a_ms: NDArray[np.float64]
     b_ms: NDArray[np.float64]
     throttle: tuple[str, ...] = ()
+    interleaved: bool = True
+
+
+def speedup_of(pairs: Sequence[Paired]) -> Speedup:
+    """Speedup of b over a, geometric mean over the cases that `pairs` holds one by one."""
+    samples = [(p.a_ms, p.b_ms) for p in pairs]
+    if all(p.interleaved for p in pairs):
+        return combined_speedup(samples)
+    return unpaired_speedup([(a.ravel(), b.ravel()) for a, b in samples])
 
 
 class Backend(Interface):

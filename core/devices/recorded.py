@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import recording as recordings
+from .. import exchange
 from ..errors import UsageError
 from ..model import (
     CacheMode,
@@ -28,7 +28,7 @@ from ..model import (
     Status,
 )
 from ..recording import Entry, Recording, Series, config_key
-from ..stats import bootstrap_by_round
+from ..stats import block_bootstrap, bootstrap_by_round
 from ..workload import Workload
 from .base import Backend, Paired, floor_ms
 
@@ -39,12 +39,14 @@ class RecordedDevice:
     """Recordings of one name (or one file), possibly of several workloads and cases; read when they are
     needed."""
 
-    def __init__(self, spec: str, files: Sequence[Path]) -> None:
+    def __init__(
+        self, spec: str, files: Sequence[Path], loaded: Mapping[Path, Recording] | None = None
+    ) -> None:
         if not files:
             raise UsageError(f"{spec}: no recording found")
         self._files = files
         self._spec = spec
-        self._loaded: dict[Path, Recording] = {}
+        self._loaded = dict(loaded or {})
 
     @property
     def info(self) -> DeviceInfo:
@@ -53,7 +55,7 @@ class RecordedDevice:
 
     def _load(self, path: Path) -> Recording:
         if path not in self._loaded:
-            self._loaded[path] = recordings.load(path)
+            self._loaded[path] = exchange.read(path)
         return self._loaded[path]
 
     def recordings(self, workload: str | None = None, space: str | None = None) -> list[Recording]:
@@ -74,7 +76,7 @@ class RecordedDevice:
         mine = self.recordings(workload.name, space)
         chosen: dict[str, Recording] = {}
         for case in cases:
-            match = [r for r in mine if dict(r.params) == dict(case.params)]
+            match = [r for r in mine if _answers(r, case)]
             if not match and not self.recordings(workload.name):
                 known = ", ".join(sorted({r.workload for r in self.recordings()}))
                 raise UsageError(
@@ -88,7 +90,8 @@ class RecordedDevice:
                 )
             chosen[case.name] = match[0]
         info = _with_spec(next(iter(chosen.values())).reading, self._spec) if chosen else self.info
-        return RecordedBackend(workload, chosen, info, seed)
+        imported = any(r.imported for r in chosen.values())
+        return (ImportedBackend if imported else RecordedBackend)(workload, chosen, info, seed)
 
     def _available(self, workload: str) -> str:
         spaces: dict[str, dict[str, None]] = {}  # a case may be recorded twice: bundled, and imported
@@ -102,6 +105,8 @@ class RecordedDevice:
 
 class RecordedBackend:
     """One workload's cases, answered from their recordings."""
+
+    checked = "checked when recorded"
 
     def __init__(
         self, workload: Workload, chosen: Mapping[str, Recording], info: DeviceInfo, seed: int
@@ -171,7 +176,7 @@ class RecordedBackend:
                 return Evaluation(candidate, Status.UNSUPPORTED, f"no {protocol.cache} samples are recorded")
             launches[case.name] = self._workload.launches(candidate, case)
             measurements.append(self._draw(case, protocol.cache, series, rng))
-            checks.append(CheckResult(case.name, Role.PERFORMANCE, Status.OK, "checked when recorded"))
+            checks.append(CheckResult(case.name, Role.PERFORMANCE, Status.OK, self.checked))
         assert first is not None
         return Evaluation(
             candidate,
@@ -228,10 +233,7 @@ class RecordedBackend:
         itself by being asked again. Samples of one round share its drift, so they are not split into more
         blocks.
         """
-        ea, eb = self.entry(a, case), self.entry(b, case)
-        if ea is None or eb is None or cache not in ea.series or cache not in eb.series:
-            raise UsageError(f"{self.info.label}: can't compare a candidate that isn't recorded as ok")
-        sa, sb = ea.series[cache], eb.series[cache]
+        sa, sb = self._series(a, case, cache), self._series(b, case, cache)
         shared = np.intersect1d(sa.rounds, sb.rounds)
         rows = [(sa.ms[sa.rounds == r], sb.ms[sb.rounds == r]) for r in shared]
         if not rows:
@@ -246,6 +248,12 @@ class RecordedBackend:
             np.stack([x[:n] for x, _ in rows]),
             np.stack([y[:n] for _, y in rows]),
         )
+
+    def _series(self, candidate: Candidate, case: Case, cache: CacheMode) -> Series:
+        entry = self.entry(candidate, case)
+        if entry is None or cache not in entry.series:
+            raise UsageError(f"{self.info.label}: can't compare a candidate that isn't recorded as ok")
+        return entry.series[cache]
 
     def _clock(self, case: Case) -> str:
         return str(self._chosen[case.name].protocol.get("clock", "unknown"))
@@ -264,6 +272,32 @@ class RecordedBackend:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class ImportedBackend(RecordedBackend):
+    """A recording of another tuner's: each configuration was measured in one go, some time, without rounds.
+
+    An evaluation draws the configuration's samples with replacement; comparisons are unpaired, and use the
+    samples as they are.
+    """
+
+    checked = "valid in the imported file, which doesn't say how that was checked"
+
+    def _draw(self, case: Case, cache: CacheMode, series: Series, rng: np.random.Generator) -> Measurement:
+        samples = series.ms[rng.integers(len(series.ms), size=len(series.ms))]
+        return Measurement(case.name, cache, self._clock(case), samples, ci95_ms=block_bootstrap(series.ms))
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        """All samples of both, not interleaved: nothing that was recorded pairs them."""
+        first, second = self._series(a, case, cache), self._series(b, case, cache)
+        return Paired(case.name, cache, self._clock(case), first.ms, second.ms, interleaved=False)
+
+
+def _answers(recording: Recording, case: Case) -> bool:
+    """Whether a case is the recorded one; an imported recording's has a name only."""
+    if recording.imported:
+        return recording.case == case.name
+    return dict(recording.params) == dict(case.params)
 
 
 def _with_spec(info: DeviceInfo, spec: str) -> DeviceInfo:

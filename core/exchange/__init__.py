@@ -58,7 +58,8 @@ def read(
     """
     raw = recordings.read_bytes(path)
     data, notes = _document(path, raw)
-    if "warpdeck" in (data.get("metadata") or {}):
+    metadata = data.get("metadata")
+    if isinstance(metadata, dict) and "warpdeck" in metadata:
         if workload or device_name or t1:
             raise UsageError(f"{path}: a warpdeck recording names its workload and device itself")
         loaded = recordings.parse(path, data)
@@ -221,9 +222,7 @@ def _note_oddities(foreign: Foreign, timed: Sequence[Entry]) -> None:
     if odd["bad samples"]:
         say(f"{odd['bad samples']} samples are no possible times and left out")
     if odd["correct but incorrect"]:
-        say(
-            f"{odd['correct but incorrect']} rows are called correct with a correctness of 0; they are failures"
-        )
+        say(f"{odd['correct but incorrect']} valid rows have a correctness of 0; they are failures")
     if odd["valid without a time"]:
         say(f"{odd['valid without a time']} rows are called valid but hold no time; they are failures")
     if odd["failed with times"]:
