@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .devices.base import Backend, Device
+from .devices.base import Backend, Device, judged, speedup_of
+from .devices.recorded import refuse_stale
 from .errors import UsageError
 from .model import CacheMode, Candidate, Case, Config, DeviceInfo, Evaluation, Protocol, Status
-from .stats import Speedup, Verdict, blocks_for, combined_speedup, paired_speedup
+from .stats import Speedup, Verdict, blocks_for
 from .workload import Variant, Workload
 
 _FAILED_CHECK = frozenset({Status.INCORRECT, Status.IMPLAUSIBLE})
@@ -148,7 +149,7 @@ def compare(
         allow_shared: go on although other processes use the GPU.
 
     Raises:
-        UsageError: no case.
+        UsageError: no case, or a recording of other sources.
         WarpdeckError: the device failed. Failures of a contender are statuses.
     """
     if not cases:
@@ -164,6 +165,7 @@ def compare(
     both = dataclasses.replace(workload, variants=variants)
     backend = device.prepare(both, space=space, cases=cases, seed=seed, allow_shared=allow_shared)
     try:
+        refuse_stale(backend)
         return _compare(both, backend, subject, rival, cases, protocol)
     finally:
         backend.close()
@@ -177,8 +179,8 @@ def _compare(
     cases: Sequence[Case],
     protocol: Protocol,
 ) -> Comparison:
-    mine = backend.evaluate(subject.candidate, cases, protocol)
-    other = backend.evaluate(rival.candidate, cases, protocol)
+    mine = judged(backend.evaluate(subject.candidate, cases, protocol), backend, cases)
+    other = judged(backend.evaluate(rival.candidate, cases, protocol), backend, cases)
     clock = next((m.clock for e in (mine, other) for m in e.measurements), None)
     outcome = Comparison(workload.name, backend.info, clock, protocol.cache, subject, rival, mine, other)
     if mine.status is not Status.OK or other.status is not Status.OK:
@@ -190,17 +192,17 @@ def _compare(
         known = mine.measurement(case.name)
         blocks = blocks_for(known.samples_ms if known else ())
         paired = backend.compare(rival.candidate, subject.candidate, case, protocol.cache, blocks=blocks)
-        pairs.append((paired.a_ms, paired.b_ms))
+        pairs.append(paired)
         results.append(
             CaseComparison(
                 case,
                 subject_ms=_median(paired.b_ms),
                 rival_ms=_median(paired.a_ms),
-                speedup=paired_speedup(paired.a_ms, paired.b_ms),
+                speedup=speedup_of([paired]),
                 throttle=paired.throttle,
             )
         )
-    return dataclasses.replace(outcome, cases=tuple(results), speedup=combined_speedup(pairs))
+    return dataclasses.replace(outcome, cases=tuple(results), speedup=speedup_of(pairs))
 
 
 def _median(samples: Any) -> float:

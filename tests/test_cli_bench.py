@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 from numpy.typing import NDArray
 
 from warpdeck.core.compare import Comparison, Contender, compare
+from warpdeck.core.devices import open_device
 from warpdeck.core.devices.base import Paired
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import (
@@ -27,6 +29,7 @@ from warpdeck.core.model import (
     Status,
 )
 from warpdeck.core.stats import Verdict
+from warpdeck.core.verify import verify
 from warpdeck.core.workload import Variant, Workload
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.recorder import record_spaces, short_name
@@ -144,6 +147,29 @@ def test_a_wrong_kernel_is_never_timed(folder: Path, tmp_path: Path) -> None:
     found = duel(folder, tmp_path, 50, 100, "\n// WRONG\n")
     assert found.failed_check and found.verdict is None and found.cases == ()
     assert "elements are wrong" in found.to_json()["subject"]["reason"]
+
+
+def test_faster_than_physics_fails_the_check(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stopwatch, "floor_ms", lambda self, case, cache: 0.06)
+    found = duel(folder, tmp_path, 50, 100)
+    assert found.failed_check and found.verdict is None and found.cases == ()
+    assert found.subject_evaluation.status is Status.IMPLAUSIBLE
+    assert "below the physical floor" in found.to_json()["subject"]["reason"]
+
+
+def test_a_recording_says_nothing_of_an_edited_kernel(folder: Path, tmp_path: Path) -> None:
+    workload = load_workload(folder)
+    device = open_device("recorded:test", synthetic.write(tmp_path, workload, "full", [1024]))
+    cases = [workload.size_case(1024)]
+    assert verify(workload, device, workload.variants["kernel"], sizes=[1024]).ok
+    assert compare(workload, device, contender(workload), contender(workload), cases, space="full").identical
+    edited = write(folder, 1)
+    with pytest.raises(UsageError, match="source has changed since it was recorded"):
+        compare(edited, device, contender(edited), contender(edited), cases, space="full")
+    with pytest.raises(UsageError, match="source has changed since it was recorded"):
+        verify(edited, device, edited.variants["kernel"], sizes=[1024])
 
 
 def test_equal_machine_code_is_a_tie_without_timing(folder: Path, tmp_path: Path) -> None:
