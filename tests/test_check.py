@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +304,18 @@ def test_weak_cases_are_refused(tmp_path, control):
     with plan(workload, workload.size_case(512)) as p, pytest.raises(VerificationError) as e:
         p.assert_strong()
     assert "weak_case" in str(e.value) and control in str(e.value) and "'512'" in str(e.value)
+
+
+def test_a_variant_s_looser_tolerance_makes_a_case_weak(tmp_path):
+    """Zeros are off by at most 1e-3: refused by the workload's tolerance, accepted by the variant's."""
+    workload = user_workload(tmp_path, "def reference(x):\n    return np.tanh(x) * 1e-3")
+    case = workload.size_case(512)
+    with plan(workload, case) as p:
+        p.assert_strong()
+    ((name, variant),) = workload.variants.items()
+    loose = replace(workload, variants={name: replace(variant, tolerance=Tolerance(atol=1e-2))})
+    with plan(loose, case) as p, pytest.raises(VerificationError, match="accept .*zeros"):
+        p.assert_strong()
 
 
 def test_one_strong_correctness_case_is_enough_and_edge_cases_are_exempt(tmp_path):

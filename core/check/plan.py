@@ -36,7 +36,7 @@ class CheckPlan:
         cases: the cases that will be checked.
         seed: None for a secret one; a number reproduces every draw.
         folder: where the private data folder is created; None: the system's temporary folder. Up to
-            POOL × (inputs + 8 to 16 bytes an output element) go there for each case.
+            2 × POOL × (inputs + 8 to 16 bytes an output element) go there for each case.
 
     Raises:
         UsageError: a fault in `reference.py`; also from `inputs` and `verify`.
@@ -158,18 +158,22 @@ class CheckPlan:
         """Names of the controls that a new draw accepts; those from other draws if there are any yet."""
         others = [d[1] for (name, j), d in self._draws.items() if name == case.name and j < POOL]
         outputs, shapes = self._references.outputs, self.workload.shapes(case)
-        tolerance = self._tolerance(case, None)
-        found = controls(outputs, shapes, inputs, others[-1] if others else None)
-        accepted = {
-            name
-            for name, written in found
-            if all(e.glance(written[n], tolerance).ok for n, e in expected.items())
-            and all(e.judge(written[n], tolerance).ok for n, e in expected.items())
-        }
-        for other in others:
-            if all(e.repeats(other[n], outputs[n].dtype, tolerance) for n, e in expected.items()):
-                accepted.add("the last output")
+        accepted: set[str] = set()
+        for tolerance in self._tolerances(case):
+            for name, written in controls(outputs, shapes, inputs, others[-1] if others else None):
+                if all(e.glance(written[n], tolerance).ok for n, e in expected.items()) and all(
+                    e.judge(written[n], tolerance).ok for n, e in expected.items()
+                ):
+                    accepted.add(name)
+            for other in others:
+                if all(e.repeats(other[n], outputs[n].dtype, tolerance) for n, e in expected.items()):
+                    accepted.add("the last output")
         return accepted
+
+    def _tolerances(self, case: Case) -> list[Tolerance]:
+        """Every tolerance that some variant is judged by: the loosest must refuse a control too."""
+        every = [self.workload.tolerance_of(name, case) for name in self.workload.variants]
+        return list(dict.fromkeys([self._tolerance(case, None), *every]))
 
     def _tolerance(self, case: Case, variant: str | None) -> Tolerance:
         if variant is not None:
