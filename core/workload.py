@@ -203,7 +203,7 @@ class Workload:
                 dtype = np.dtype(a.dtype)
                 text = a.value or "0"
                 if dtype.kind == "f":
-                    values[a.name] = float(compile_expr(text).evaluate(case.params))
+                    values[a.name] = _number(text, case.params)
                     continue
                 number = _whole(text, case.params)
                 limits = np.iinfo(dtype)
@@ -252,7 +252,10 @@ class Workload:
     def space_of(self, variant: str) -> SearchSpace:
         """The first space over a variant. Raises UsageError for an unknown variant."""
         self.variant(variant)
-        return next(s for s in self.spaces.values() if s.variant == variant)
+        found = next((s for s in self.spaces.values() if s.variant == variant), None)
+        if found is None:
+            raise UsageError(f"{self.name}: variant {variant!r} has no space; give it one")
+        return found
 
     def candidate(self, space_name: str, config: Config) -> Candidate:
         """A candidate of a space. Raises UsageError for a value that isn't allowed; restrictions are
@@ -324,9 +327,20 @@ class Workload:
 def _whole(text: str, env: Mapping[str, Any]) -> int:
     """An expression's value as a whole number. Raises UsageError."""
     value = compile_expr(text).evaluate(env)
-    if isinstance(value, str) or not math.isfinite(value) or value != int(value):
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
         raise UsageError(f"expression {text!r} gives {value!r}; a whole number is needed")
     return int(value)
+
+
+def _number(text: str, env: Mapping[str, Any]) -> float:
+    """An expression's value as a floating-point number. Raises UsageError."""
+    value = compile_expr(text).evaluate(env)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"expression {text!r} gives {value!r}; a number is needed") from None
 
 
 def _extent(texts: tuple[str, ...], env: Mapping[str, Any]) -> tuple[int, int, int]:

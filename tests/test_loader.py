@@ -298,6 +298,10 @@ SHORT_FAULTS = [
     ('shape = ["n"]', 'shape = ["q"]', "unknown name 'q'"),
     ('shape = ["n"]', 'shape = ["n - 1003"]', "every dimension must be at least 1"),
     ('shape = ["n"]', 'shape = ["n / 2"]', "501.5; a whole number is needed"),
+    ('shape = ["n"]', 'shape = ["(1 - n) ** 0.5"]', "a whole number is needed"),  # a complex number
+    ('shape = ["n"]', 'shape = ["2.0 ** 1023 * 10"]', "a whole number is needed"),  # infinite
+    ("value = 2.5", 'value = "(1 - n) ** 0.5"', "a number is needed"),
+    ("value = 2.5", "value = \"'text'\"", "a number is needed"),
     ("value = 2.5", "", "[[argument]] a value: missing"),
     ('name = "a"', 'name = "x"', "the name 'x' occurs twice"),
     ('role = "correctness"', 'role = "corectness"', "role: 'corectness' isn't one of"),
