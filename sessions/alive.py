@@ -107,6 +107,8 @@ def is_running(folder: Path) -> bool:
 
 def runner_pid(folder: Path) -> int | None:
     """Process id of the living run process, if there is one."""
+    if str((folder / LOCK).resolve()) in _held:
+        return os.getpid()  # to open and close the file here would drop the lock
     if not is_running(folder):
         return None
     try:

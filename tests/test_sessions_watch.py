@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +16,7 @@ import pytest
 from warpdeck.agents.base import Stop
 from warpdeck.core.errors import UsageError, WarpdeckError
 from warpdeck.sessions import alive, tail
-from warpdeck.sessions.alive import RunLock
+from warpdeck.sessions.alive import RunLock, runner_pid
 from warpdeck.sessions.events import Lifecycle
 from warpdeck.sessions.log import LogWriter, RunControl
 from warpdeck.sessions.replay import SPEEDS, Replay, ReplayClock
@@ -177,6 +180,17 @@ def test_an_empty_session_can_be_replayed(store):
     assert replay.poll() is not None
     assert not replay.playing
     replay.close()
+
+
+def test_asking_who_runs_a_session_in_this_process_keeps_its_lock(store):
+    """POSIX locks go when any descriptor of the file is closed in the process that holds them."""
+    lock = RunLock.acquire(store.folder)
+    assert runner_pid(store.folder) == os.getpid()
+    code = "import sys; from pathlib import Path; from warpdeck.sessions.alive import is_running; "
+    code += "sys.exit(0 if is_running(Path(sys.argv[1])) else 1)"
+    asked = subprocess.run([sys.executable, "-c", code, str(store.folder)], check=False)
+    lock.release()
+    assert asked.returncode == 0
 
 
 # -- tail -------------------------------------------------------------------------------------------
