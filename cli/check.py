@@ -69,7 +69,8 @@ def check(
             right=(3,),
         )
         line()
-        checked = f"{found.configs} configuration(s) checked"
+        when = " when they were recorded" if found.device.recorded else ""
+        checked = f"{found.configs} configuration(s) checked{when}"
         if found.config is not None:
             checked += "; the last failed: " + " ".join(f"{k}={v}" for k, v in found.config.items())
         line(f"{found.status}: {found.reason or 'nothing wrong found'} ({checked})")

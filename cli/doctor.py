@@ -26,8 +26,8 @@ def doctor(as_json: options.Json = False) -> None:
     from ..sessions import paths
 
     home = paths.home()
-    kind = paths.filesystem(home.sessions)
-    checks = examine(home.path, filesystem=kind, network=paths.is_network(paths.filesystem(home.path)))
+    kind = paths.filesystem(home.path)
+    checks = examine(home.path, filesystem=kind, network=paths.is_network(kind))
     if as_json:
         json_document({"checks": [check.to_json() for check in checks]})
         return
