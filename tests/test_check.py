@@ -314,7 +314,7 @@ def test_a_variant_s_looser_tolerance_makes_a_case_weak(tmp_path):
         p.assert_strong()
     ((name, variant),) = workload.variants.items()
     loose = replace(workload, variants={name: replace(variant, tolerance=Tolerance(atol=1e-2))})
-    with plan(loose, case) as p, pytest.raises(VerificationError, match="accept .*zeros"):
+    with plan(loose, case) as p, pytest.raises(VerificationError, match=r"accept .*zeros"):
         p.assert_strong()
 
 
