@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +32,7 @@ from ..worker.session import Code, Session
 from ..worker.watch import Watch
 from ..workload import Workload
 from .base import Paired, floor_ms
+from .codes import Codes
 
 if TYPE_CHECKING:
     from .cuda import CudaDevice
@@ -69,8 +69,7 @@ class CudaBackend:
         self._session = Session(device.spawn, workload, self._plan, self._watch)
         self._background = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
         self._strong: Future[None] | None = self._background.submit(self._plan.assert_strong)
-        self._futures: dict[str, Future[Compiled]] = {}
-        self._codes: dict[str, Code] = {}  # by candidate id
+        self._codes = Codes(workload, device.pool, device.cc, device.limits)
         self._measured: dict[Any, Evaluation] = {}  # by binary and launches
         self._proven: set[str] = set()  # candidates that passed the correctness cases in this run
         self._sources: set[str] = set()  # hashes of the user's sources that a fresh worker ran
@@ -79,41 +78,6 @@ class CudaBackend:
         self._vendor: dict[tuple[str, CacheMode], Measurement | None] = {}
         self._vendor_problem: str | None = None
         self._pair: tuple[tuple[str, str], WorkerHandle] | None = None
-
-    # -- compiling ---------------------------------------------------------------------------------
-
-    def _submit(self, candidate: Candidate, cases: Sequence[Case]) -> Future[Compiled]:
-        if candidate.id not in self._futures:
-            self._futures[candidate.id] = self._device.pool.submit(
-                self._workload, candidate, cases[0], self._device.cc
-            )
-        return self._futures[candidate.id]
-
-    def _code(self, candidate: Candidate, cases: Sequence[Case]) -> Code:
-        """Compiled code with the launches of these cases. Raises CompileError, UsageError, ToolchainError."""
-        compiled = self._submit(candidate, cases).result()
-        known = self._codes.get(candidate.id)
-        launches = dict(known.launches) if known else {}
-        for case in cases:
-            if case.name not in launches:
-                launches[case.name] = self._workload.launches(candidate, case)
-                compiled.with_launches(launches[case.name])
-        code = Code(candidate.id, candidate.variant, compiled, launches)
-        self._codes[candidate.id] = code
-        return code
-
-    def _problem(self, code: Code, cases: Sequence[Case]) -> str | None:
-        """Why a launch can't work on this device; None if it can."""
-        limits = self._device.limits
-        for case in cases:
-            for launch in code.launches[case.name]:
-                threads = math.prod(launch.block)
-                if threads > code.compiled.max_threads:
-                    return f"{threads} threads a block need more registers than an SM has"
-                shared = launch.shared + code.compiled.kernels[launch.entry].shared_bytes
-                if shared > limits["max_shared_bytes"]:
-                    return f"{shared} bytes of shared memory a block; {limits['max_shared_bytes']} at most"
-        return None
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -131,7 +95,7 @@ class CudaBackend:
         window = 2 * self._device.pool.workers
         while True:
             while len(ahead) < window and (following := next(source, None)) is not None:
-                self._submit(following, cases)
+                self._codes.submit(following, cases)
                 ahead.append(following)
             if not ahead:
                 return
@@ -141,32 +105,9 @@ class CudaBackend:
         """Compile and check on a case and on the correctness cases, without timing; in order."""
         return list(self.evaluate_many(candidates, [case], None))
 
-    def verify(self, candidate: Candidate, case: Case, draws: Sequence[int]) -> CheckResult:
-        """Launch once for each input draw, in one module, and judge every output; the first failure ends it.
-
-        Draws of `check.POOL` and above repeat an earlier one with a part of the data changed.
-        """
-        handle = self._worker(candidate)
-        result = CheckResult(case.name, case.role, Status.OK)
-        try:
-            code = self._code(candidate, [case])
-            for draw in draws:
-                found = self._session.check(handle, code, case, draw)
-                if found.status is not Status.OK:
-                    result = found
-                    break
-                result = replace(result, max_error=max(result.max_error or 0.0, found.max_error or 0.0))
-        except CompileError as error:
-            result = replace(result, status=Status.COMPILE_ERROR, reason=str(error))
-        except WorkerFault as fault:
-            result = replace(result, status=fault.status, reason=fault.message)
-        if result.status is not Status.OK:
-            self._session.retire(handle)
-        return result
-
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
         try:
-            code = self._code(candidate, cases)
+            code = self._codes.get(candidate, cases)
         except CompileError as error:
             return Evaluation(candidate, Status.COMPILE_ERROR, str(error))
         except UsageError as error:  # a launch that no device allows
@@ -179,7 +120,7 @@ class CudaBackend:
             resources=resources,
             compile_s=code.compiled.seconds,
         )
-        problem = self._problem(code, cases)
+        problem = self._codes.problem(code, cases)
         if problem:
             return replace(base, message=problem)
         binary = self._binary(code, cases, protocol)
@@ -247,7 +188,7 @@ class CudaBackend:
 
     def _checked(self, handle: WorkerHandle, candidate: Candidate, code: Code, case: Case) -> CheckResult:
         if case.name not in code.launches:
-            code = self._code(candidate, [*self._applicable(candidate)])
+            code = self._codes.get(candidate, [*self._applicable(candidate)])
         return self._session.check(handle, code, case, self._session.any_draw(case))
 
     def _applicable(self, candidate: Candidate) -> list[Case]:
@@ -299,13 +240,18 @@ class CudaBackend:
         samples: int = 5,
         rng: np.random.Generator | None = None,
     ) -> tuple[Status, NDArray[np.float64]]:
-        """One warm-up and `samples` launches. A candidate is checked when it is first met."""
+        """One warm-up and `samples` launches. A candidate is checked when it is first met.
+
+        Raises WarpdeckError for code of others: that gets a fresh process every time, which isn't quick.
+        """
+        if self._workload.trust in (Trust.GENERATED, Trust.REMOTE):
+            raise WarpdeckError(f"{self._workload.name}: {self._workload.trust} code has no quick protocol")
         failed = self._failed.get((candidate.id, case.name))
         if failed is not None:
             return failed, _EMPTY
         key = (candidate.id, case.name, cache, samples)
         payload = self._quick.get(key)
-        handle = self._session.warm()
+        handle = self._worker(candidate)
         try:
             if payload is None or case.name not in handle.bound or candidate.id not in handle.loaded:
                 payload = self._first(handle, candidate, case)
@@ -325,8 +271,8 @@ class CudaBackend:
         """Compile, check and bind; None (and a remembered status) if the candidate fails."""
         self._require_strong()
         try:
-            code = self._code(candidate, [case])
-            problem = self._problem(code, [case])
+            code = self._codes.get(candidate, [case])
+            problem = self._codes.problem(code, [case])
         except CompileError:
             self._failed[candidate.id, case.name] = Status.COMPILE_ERROR
             return None
@@ -349,7 +295,7 @@ class CudaBackend:
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
         """A B B A and B A A B in one fresh context, kept while the same two are compared on further cases."""
         self._require_strong()
-        codes = [self._code(candidate, [case]) for candidate in (a, b)]
+        codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
         handle = self._pair_worker(a, b)
         try:
             payloads = [self._session.payload(handle, code, case) for code in codes]
@@ -412,7 +358,7 @@ class CudaBackend:
         job: dict[str, Any] = {"key": case.name, "samples": samples, "warmup": warmup, "items": []}
         job["caches"] = [str(cache) for cache in _CACHES]
         for candidate in candidates:
-            payload = self._session.payload(handle, self._code(candidate, [case]), case)
+            payload = self._session.payload(handle, self._codes.get(candidate, [case]), case)
             job["items"].append({"code": payload["code"], "launches": payload["launches"]})
         try:
             answer, _ = self._session.watched(handle, "rounds", job, case)
@@ -446,7 +392,7 @@ class CudaBackend:
 
     def compiled(self, candidate: Candidate) -> Compiled:
         """A candidate's machine code. Raises CompileError."""
-        return self._submit(candidate, self._cases).result()
+        return self._codes.submit(candidate, self._cases).result()
 
     # -- what to compare with ----------------------------------------------------------------------
 
