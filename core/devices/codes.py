@@ -1,0 +1,85 @@
+"""Compiled code of one workload's candidates on one CUDA device, with the launches of their cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ..errors import UsageError
+from ..model import Candidate, Case
+from ..toolchain import Compiled, CompilePool
+from ..worker.session import Code
+from ..workload import Workload
+
+
+class Codes:
+    """Compiles ahead, remembers, and tells what the device can't launch.
+
+    Args:
+        workload: whose candidates.
+        pool: compiles them.
+        cc: compute capability to compile for.
+        limits: the device's facts, as a worker tells them.
+    """
+
+    def __init__(
+        self, workload: Workload, pool: CompilePool, cc: tuple[int, int], limits: Mapping[str, Any]
+    ) -> None:
+        self._workload = workload
+        self._pool = pool
+        self._cc = cc
+        self._limits = limits
+        self._futures: dict[str, Future[Compiled]] = {}  # by candidate id
+        self._codes: dict[str, Code] = {}
+
+    def submit(self, candidate: Candidate, cases: Sequence[Case]) -> Future[Compiled]:
+        """Compile, once. A launch that no device allows, or not this one, is refused without compiling."""
+        if candidate.id not in self._futures:
+            refusal = self._refusal(candidate, cases)
+            if refusal is not None:
+                refused: Future[Compiled] = Future()
+                refused.set_exception(refusal)
+                return refused
+            self._futures[candidate.id] = self._pool.submit(self._workload, candidate, cases[0], self._cc)
+        return self._futures[candidate.id]
+
+    def _refusal(self, candidate: Candidate, cases: Sequence[Case]) -> UsageError | None:
+        most = self._limits["max_shared_bytes"]
+        try:
+            launches = [x for case in cases for x in self._workload.launches(candidate, case)]
+        except UsageError as error:
+            return error
+        too_much = next((x.shared for x in launches if x.shared > most), None)
+        return None if too_much is None else UsageError(_too_much_shared(too_much, most))
+
+    def get(self, candidate: Candidate, cases: Sequence[Case]) -> Code:
+        """Compiled code with the launches of these cases. Raises CompileError, UsageError, ToolchainError."""
+        compiled = self.submit(candidate, cases).result()
+        known = self._codes.get(candidate.id)
+        launches = dict(known.launches) if known else {}
+        for case in cases:
+            if case.name not in launches:
+                launches[case.name] = self._workload.launches(candidate, case)
+                compiled.with_launches(launches[case.name])
+        code = Code(candidate.id, candidate.variant, compiled, launches)
+        self._codes[candidate.id] = code
+        return code
+
+    def problem(self, code: Code, cases: Sequence[Case]) -> str | None:
+        """Why a launch can't work on this device; None if it can."""
+        most = self._limits["max_shared_bytes"]
+        for case in cases:
+            for launch in code.launches[case.name]:
+                threads = math.prod(launch.block)
+                if threads > code.compiled.max_threads:
+                    return f"{threads} threads a block need more registers than an SM has"
+                shared = launch.shared + code.compiled.kernels[launch.entry].shared_bytes
+                if shared > most:
+                    return _too_much_shared(shared, most)
+        return None
+
+
+def _too_much_shared(nbytes: int, most: int) -> str:
+    return f"{nbytes} bytes of shared memory a block; {most} at most"

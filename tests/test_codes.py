@@ -1,0 +1,75 @@
+"""What a device refuses before anything is compiled, and what it knows of compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs the cuda extra")
+
+from warpdeck.core.devices.codes import Codes
+from warpdeck.core.errors import UsageError
+from warpdeck.core.toolchain import CompilePool
+from warpdeck.core.toolchain.cache import CompileCache
+from warpdeck.core.workload import Workload
+from warpdeck.kernels import load_workload
+from warpdeck.kernels.scaffold import new_workload
+
+LIMITS = {"max_shared_bytes": 200_000}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CompileCache:
+    return CompileCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def pool(cache: CompileCache) -> Iterator[CompilePool]:
+    with CompilePool(1, cache=cache) as running:
+        yield running
+
+
+def workload(folder: Path, launch: str) -> Workload:
+    new_workload(folder, "cuda")
+    path = folder / "workload.toml"
+    before, rest = path.read_text().split("[launch]")
+    path.write_text(f"{before}[launch]\n{launch}\n[knobs]{rest.split('[knobs]')[1]}")
+    return load_workload(folder)
+
+
+@pytest.mark.parametrize(
+    ("launch", "fault"),
+    [
+        (
+            'grid = [1]\nblock = [64]\nshared = "100 * n"',
+            "204800 bytes of shared memory a block; 200000 at most",
+        ),
+        ('grid = [1]\nblock = ["2 * n"]', "outside 1 to"),
+    ],
+)
+def test_an_impossible_launch_of_any_case_is_refused_without_compiling(
+    tmp_path: Path, pool: CompilePool, cache: CompileCache, launch: str, fault: str
+) -> None:
+    made = workload(tmp_path / "axpy", launch)
+    codes = Codes(made, pool, (9, 0), LIMITS)
+    candidate = made.baseline("full")
+    small, large = made.size_case(32), made.size_case(2048)
+    with pytest.raises(UsageError, match=fault):
+        codes.get(candidate, [small, large])
+    assert not list(cache.folder.rglob("*"))
+    assert codes.problem(codes.get(candidate, [small]), [small]) is None  # this case is possible
+
+
+def test_code_is_compiled_once_and_gathers_the_launches_of_its_cases(
+    tmp_path: Path, pool: CompilePool
+) -> None:
+    made = workload(tmp_path / "axpy", 'grid = ["ceil_div(n, 64)"]\nblock = [64]')
+    codes = Codes(made, pool, (9, 0), LIMITS)
+    candidate = made.baseline("full")
+    first, second = made.size_case(64), made.size_case(128)
+    one = codes.get(candidate, [first])
+    both = codes.get(candidate, [second])
+    assert both.compiled is one.compiled
+    assert {name: x[0].grid[0] for name, x in both.launches.items()} == {"64": 1, "128": 2}
