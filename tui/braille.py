@@ -32,10 +32,19 @@ class Shape(StrEnum):
     LINE = "line"  # joined; an envelope per column where points are dense
     STAIRS = "stairs"  # each value holds until the next point
     DASHES = "dashes"  # a constant: y[0] over the whole width
+    DOTTED = "dotted"  # another constant
     RUG = "rug"  # "×" in the bottom row at each x, y ignored
 
 
-LEGEND = {Shape.DOTS: "•", Shape.LINE: "~", Shape.STAIRS: "─", Shape.DASHES: "╌", Shape.RUG: "×"}
+LEGEND = {
+    Shape.DOTS: "•",
+    Shape.LINE: "~",
+    Shape.STAIRS: "─",
+    Shape.DASHES: "╌",
+    Shape.DOTTED: "┈",
+    Shape.RUG: "×",
+}
+PERIOD = {Shape.DASHES: (4, 2), Shape.DOTTED: (4, 1)}  # dots a repetition, and how many of them are set
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +104,7 @@ def tick_labels(values: Sequence[float]) -> list[str]:
 
 def bounds(series: Sequence[Series]) -> tuple[float, float, float, float] | None:
     """(x low, x high, y low, y high) over all series, never empty in a direction; None without points."""
-    drawn = [s for s in series if len(s.x) and s.shape is not Shape.DASHES]
+    drawn = [s for s in series if len(s.x) and s.shape not in PERIOD]
     levels = [s for s in series if len(s.y) and s.shape is not Shape.RUG]
     if not drawn or not levels:
         return None
@@ -117,9 +126,10 @@ def _mask(s: Series, limits: tuple[float, float, float, float], cols: int, rows:
     if not len(s.x):
         return dots
     y = np.rint((y_high - s.y) / (y_high - y_low) * (rows - 1))
-    if s.shape is Shape.DASHES:
+    if s.shape in PERIOD:
+        period, filled = PERIOD[s.shape]
         if 0 <= y[0] < rows:
-            dots[int(y[0]), np.arange(cols) % 4 < 2] = True
+            dots[int(y[0]), np.arange(cols) % period < filled] = True
         return dots
     position = (s.x - x_low) / (x_high - x_low) * (cols - 1)
     column = np.clip(np.rint(position), 0, cols - 1).astype(np.int64)
@@ -147,11 +157,13 @@ def _mask(s: Series, limits: tuple[float, float, float, float], cols: int, rows:
     return dots
 
 
-def draw(series: Sequence[Series], width: int, height: int) -> Frame | None:
+def draw(
+    series: Sequence[Series], width: int, height: int, x_label: str = "", y_unit: str = ""
+) -> Frame | None:
     """Draw a plot with axes into `width` × `height` characters.
 
     Returns None if there is nothing to draw or no room (under 16 × 3). The x axis takes the two bottom
-    rows from 6 rows on.
+    rows from 6 rows on, with its label at its end; the unit follows every number of the y axis.
     """
     limits = bounds(series)
     if limits is None or width < 16 or height < 3:
@@ -160,7 +172,7 @@ def draw(series: Sequence[Series], width: int, height: int) -> Frame | None:
     plot_rows = height - axis_rows
     x_low, x_high, y_low, y_high = limits
     levels = ticks(y_low, y_high, max(2, plot_rows // 3))
-    names = tick_labels(levels)
+    names = [name + y_unit for name in tick_labels(levels)]
     gutter = max((len(n) for n in names), default=1) + 1
     plot_cols = width - gutter
     cells = np.zeros((plot_rows, plot_cols), dtype=np.uint8)
@@ -194,14 +206,20 @@ def draw(series: Sequence[Series], width: int, height: int) -> Frame | None:
         _write(codes, row, gutter - 1 - len(name), name)
         codes[row, gutter - 1] = ord("┤")
     if axis_rows:
-        _x_axis(codes, plot_rows, gutter, x_low, x_high)
+        _x_axis(codes, plot_rows, gutter, x_low, x_high, x_label)
     text = tuple(row.tobytes().decode("utf-32-le") for row in codes)
     return Frame(text, owner)
 
 
-def _x_axis(codes: NDArray[np.uint32], row: int, gutter: int, x_low: float, x_high: float) -> None:
-    """The axis line and its labels in the two rows from `row`."""
+def _x_axis(
+    codes: NDArray[np.uint32], row: int, gutter: int, x_low: float, x_high: float, label: str
+) -> None:
+    """The axis line, its numbers and its label in the two rows from `row`."""
     columns = codes.shape[1] - gutter
+    if len(label) > columns // 2:
+        label = ""
+    end = codes.shape[1] - (len(label) + 1 if label else 0)
+    _write(codes, row + 1, codes.shape[1] - len(label), label)
     codes[row, gutter - 1] = ord("└")
     codes[row, gutter:] = ord("─")
     marks = [t for t in ticks(x_low, x_high, max(2, columns // 10)) if t == round(t)]
@@ -210,7 +228,7 @@ def _x_axis(codes: NDArray[np.uint32], row: int, gutter: int, x_low: float, x_hi
         column = gutter + round((mark - x_low) / (x_high - x_low) * (columns - 1))
         start = min(max(column - len(name) // 2, free), codes.shape[1] - len(name))
         codes[row, column] = ord("┴")
-        if start >= free:
+        if start >= free and start + len(name) <= end:
             _write(codes, row + 1, start, name)
             free = start + len(name) + 1
 

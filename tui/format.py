@@ -9,17 +9,14 @@ from typing import Any
 NONE = "–"
 
 
-def time_text(ms: float | None) -> str:
-    """A latency in the unit that keeps four significant digits readable: µs below 1 ms, s from 1000 ms."""
+def time_text(ms: float | None, like: float | None = None) -> str:
+    """A latency with four significant digits: in µs below 1 ms, in s from 1000 ms; or in `like`'s unit, so
+    that times beside each other share theirs."""
     if ms is None or not math.isfinite(ms):
         return NONE
-    if abs(ms) < 1:
-        value, unit = ms * 1e3, "µs"
-    elif abs(ms) < 1000:
-        value, unit = ms, "ms"
-    else:
-        value, unit = ms / 1e3, "s"
-    return f"{_significant(value, 4)} {unit}"
+    scale = abs(ms if like is None or not math.isfinite(like) else like)
+    factor, unit = (1e3, "µs") if scale < 1 else (1.0, "ms") if scale < 1000 else (1e-3, "s")
+    return f"{_significant(ms * factor, 4)} {unit}"
 
 
 def _significant(value: float, digits: int) -> str:
@@ -29,18 +26,28 @@ def _significant(value: float, digits: int) -> str:
     return f"{value:.{max(0, min(decimals, digits - 1))}f}"
 
 
-def ratio(value: float | None) -> str:
-    """A factor: "1.42×"."""
+def ratio(value: float | None, decimals: int = 2) -> str:
+    """A factor: "1.42×"; fewer decimals from 10 on."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+    return f"{_factor(value, decimals)}×"
+
+
+def speedup(value: float | None) -> str:
+    """A speedup, to the tenth of a percent that a verdict needs: "1.421×"."""
+    return ratio(value, 3)
 
 
 def interval(bounds: tuple[float, float] | None) -> str:
-    """A 95% interval of a factor: "[1.40, 1.44]"; empty where there is none."""
+    """A speedup's 95% interval: "[1.403, 1.441]"; empty where there is none."""
     if bounds is None or not all(math.isfinite(b) for b in bounds):
         return ""
-    return f"[{bounds[0]:.2f}, {bounds[1]:.2f}]"
+    return f"[{_factor(bounds[0], 3)}, {_factor(bounds[1], 3)}]"
+
+
+def _factor(value: float, decimals: int) -> str:
+    spent = 0 if value < 10 else 1 if value < 100 else decimals
+    return f"{value:.{max(0, decimals - spent)}f}"
 
 
 def percent(fraction: float | None) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from ..sessions.events import Lifecycle
 from ..sessions.state import RunState
-from .braille import Series, Shape
-from .format import clip, duration, interval, ratio, time_text
-from .widgets.gauges import Gauge, gauges, stored_values
+from .braille import Series, Shape, bar
+from .format import clip, config_text, duration, interval, percent, ratio, speedup, time_text
+from .widgets.gauges import Gauge, facts, gauges, stored_values
 from .widgets.leaderboard import Row
 from .widgets.log import Line
 
@@ -24,6 +26,7 @@ STATE_MARKS = {
     Lifecycle.CANCELLED: "◼ cancelled",
 }
 STALE_S = 5.0  # NVML is sampled once a second, but not while a kernel is timed
+BAR = 12  # characters of the progress bar
 MEAN_WINDOW = 50  # steps in the reward's running mean, drawn from twice as many steps on
 
 
@@ -42,11 +45,17 @@ def elapsed(state: RunState, now: float) -> float:
 
 
 def title_line(state: RunState, mode: str, width: int) -> str:
-    """Workload, agent, sizes, device: the device is never cut off, the sizes give way first."""
+    """Workload, sizes, agent, device, space. The device is never cut off: space and sizes give way."""
     if state.info is None:
         return clip(f"{mode}waiting for the run to start", width)
     cases = ",".join(c.name for c in state.info.cases)
     device = device_text(state)
+    total = state.info.data.get("total_configs")
+    space = f" · {state.info.space} space" if state.info.space else ""
+    space += f", {total} configurations" if space and total else ""
+    whole = f"{mode}{state.info.workload} · size {cases} · {state.info.agent} · {device}{space}"
+    if len(whole) <= width:
+        return whole
     for sizes in (f" · size {cases}", f" · {len(state.info.cases)} sizes", ""):
         text = f"{mode}{state.info.workload}{sizes} · {state.info.agent} · {device}"
         if len(text) <= width:
@@ -55,34 +64,53 @@ def title_line(state: RunState, mode: str, width: int) -> str:
 
 
 def progress_line(state: RunState, now: float, width: int) -> str:
-    """State, step of how many, elapsed, time left, best…; what there is no room for is left out."""
+    """State, step of how many, elapsed, time left, failures…; what there is no room for is left out."""
     total = state.info.steps if state.info else None
     spent = elapsed(state, now)
-    parts = [
-        STATE_MARKS[state.lifecycle],
-        f"step {state.step}/{total}" if total else f"step {state.step}",
-        f"elapsed {duration(spent)}",
-    ]
+    step = f"step {state.step}/{total}" if total else f"step {state.step}"
+    if not state.lifecycle.final and state.progress is not None:
+        step += f" {bar(state.progress, BAR)}"
+    parts = [STATE_MARKS[state.lifecycle], step, f"elapsed {duration(spent)}"]
     if not state.lifecycle.final and state.eta_s is not None:
         parts.append(f"ETA {duration(max(0.0, state.eta_s - (spent - state.active_s)))}")
-    rows = leaderboard(state)
-    if rows:
-        best = rows[0]
-        parts.append(f"best {ratio(best.speedup)}, {time_text(best.score_ms)}")
-        if best.speedup_ci:
-            parts.append(f"95% {interval(best.speedup_ci)}")
-    elif state.best_speedup is not None:
-        parts.append(f"best {ratio(state.best_speedup)}")
     if state.lifecycle.final and state.reason:
         parts.append(state.reason)
     failures = sum(n for status, n in state.counts.items() if status != "ok")
     if failures:
         parts.append(f"{failures} failed")
-    protocol = state.info.protocol if state.info else {}
-    if protocol.get("cache"):
-        parts.append(f"{protocol['cache']} cache")
-    if state.steps_per_s and state.steps_per_s >= 10:
-        parts.append(f"{state.steps_per_s:.0f} steps/s")
+    if state.steps_per_s:
+        rate = state.steps_per_s
+        parts.append(f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.1f} steps/s")
+    return _joined(parts, width)
+
+
+def verdict_line(state: RunState, width: int) -> str:
+    """The best so far: speedup and interval, time, against the vendor, share of the floor, ties; what there
+    is no room for is left out."""
+    best = state.best
+    if best is None:
+        known = state.best_speedup  # an agent that logs no evaluations, or none is ok yet
+        return "nothing measured yet" if known is None else f"best {speedup(known)}"
+    result = state.result or {}
+    verdict = (result.get("best") or {}).get("verdict")
+    text = f"best {speedup(best.speedup)} {interval(best.speedup_ci)}".rstrip()
+    cache = (state.info.protocol.get("cache") or "") if state.info else ""
+    parts = [f"{text} {verdict}" if verdict else text, f"{time_text(best.score_ms)} {cache}".rstrip()]
+    floor = [] if best.floor_ratio is None else [f"{percent(best.floor_ratio)} of floor"]
+    if best.vendor_ratio is not None:
+        named = f"{ratio(best.vendor_ratio)} vs {vendor_name(state)}"
+        fits = len(" · ".join([*parts, named, *floor])) <= width
+        parts.append(named if fits else f"{ratio(best.vendor_ratio)} vs vendor")
+    parts += floor
+    if len(state.tied) > 1:
+        parts.append(f"{len(state.tied)} tied")
+    if state.baseline is not None:
+        parts.append(f"baseline {time_text(state.baseline.score_ms)}")
+    return _joined(parts, width)
+
+
+def _joined(parts: list[str], width: int) -> str:
+    """The first part, and of the others those for which there is room."""
     text = parts[0]
     for part in parts[1:]:
         if len(text) + 3 + len(part) <= width:
@@ -90,9 +118,16 @@ def progress_line(state: RunState, now: float, width: int) -> str:
     return clip(text, width)
 
 
+def vendor_name(state: RunState) -> str:
+    """The vendor's library, as the run names it."""
+    names = {str(v.get("name") or "the vendor") for v in state.info.vendor.values()} if state.info else set()
+    return names.pop() if len(names) == 1 else "the vendor"
+
+
 def leaderboard(state: RunState) -> list[Row]:
-    """The board's rows, best first."""
+    """The board's rows, best first; those tied with the best before the others."""
     tied, base = state.tied, state.baseline
+    ordered = sorted(state.leaderboard, key=lambda entry: entry.candidate not in tied)
     return [
         Row(
             key=entry.candidate,
@@ -110,7 +145,7 @@ def leaderboard(state: RunState) -> list[Row]:
             same_as=entry.same_as,
             baseline=base is not None and base.candidate == entry.candidate,
         )
-        for entry in state.leaderboard
+        for entry in ordered
     ]
 
 
@@ -127,13 +162,22 @@ def reward_series(state: RunState) -> list[Series]:
 
 
 def speedup_series(state: RunState) -> list[Series]:
-    """Speedup of each step over the baseline's 1, failures as a rug, the best so far as stairs."""
+    """Speedup of each step over the baseline's 1, the vendor's speedup, failures as a rug, the best so far as
+    stairs."""
     x, y = state.steps.step, state.steps.speedup
     if not len(x):
         return []
     failed = x[~np.isfinite(y)]
+    vendor = state.baseline.vendor_ratio if state.baseline else None
     return [
-        Series.of([x[0]], [1.0], Shape.DASHES, "baseline", "level"),
+        Series.of([x[0]], [1.0], Shape.DASHES, "base", "level"),
+        Series.of(
+            [x[0]] if vendor else [],
+            [1 / vendor] if vendor else [],
+            Shape.DOTTED,
+            "vendor",
+            "vendor",
+        ),
         Series.of(failed, np.zeros_like(failed), Shape.RUG, "failed", "failed"),
         Series.of(x, y, Shape.DOTS, "step", "each"),
         Series.of(x, state.steps.best, Shape.STAIRS, "best", "best"),
@@ -141,23 +185,80 @@ def speedup_series(state: RunState) -> list[Series]:
 
 
 def log_lines(state: RunState) -> list[Line]:
-    """The run's messages, timed from its start."""
+    """What the run is held against, its messages, each new best, its result; timed from its start."""
     start = state.started or state.t
-    return [Line(m.t - start, m.level, m.text) for m in state.messages]
+    lines = [Line(m.t - start, m.level, m.text) for m in state.messages]
+    for record in state.records:
+        words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}: {config_text(record.config)}"
+        step = "" if record.step is None else f"step {record.step}: "
+        lines.append(Line(record.t - start, "info", f"{step}best {words}"))
+    lines.sort(key=lambda line: line.t)  # stable: what came at the same time stays in order
+    return [*_yardsticks(state), *lines, *_results(state, start)]
 
 
-def gauge_rows(state: RunState, replay: bool, now: float) -> tuple[str, list[Gauge], str]:
-    """(title, rows, note) of the gauge pane; where there is no GPU, or the sample is old, it says so."""
+def _yardsticks(state: RunState) -> list[Line]:
+    """The baseline, and for each size the vendor's time and the physical floor."""
+    base, info = state.baseline, state.info
+    if base is None or info is None:
+        return []
+    lines = [f"baseline {time_text(base.score_ms)}: {config_text(base.config)}"]
+    for case in info.cases:
+        vendor, floor = info.vendor.get(case.name), info.floors.get(case.name)
+        mine = base.medians_ms.get(case.name)
+        known = [
+            f"{name} {time_text(ms)}"
+            for name, ms in (
+                ("baseline", mine if len(info.cases) > 1 else None),
+                (vendor_name(state), vendor["median_ms"] if vendor else None),
+                ("physical floor", floor),
+            )
+            if ms
+        ]
+        if known:
+            lines.append(f"size {case.name}: {', '.join(known)}")
+    return [Line(0.0, "info", text) for text in lines]
+
+
+def _results(state: RunState, start: float) -> list[Line]:
+    """The result's line of each size."""
+    lines = []
+    for case in (state.result or {}).get("cases") or ():
+        low, high = case.get("speedup_ci") or (None, None)
+        parts = [time_text(case.get("median_ms")), speedup(case.get("speedup"))]
+        if low is not None and high is not None:
+            parts[-1] += f" {interval((low, high))}"
+        if case.get("vendor_ratio"):
+            parts.append(f"{ratio(case['vendor_ratio'])} vs {vendor_name(state)}")
+        if case.get("floor_ratio"):
+            parts.append(f"{percent(case['floor_ratio'])} of floor")
+        lines.append(Line(state.t - start, "info", f"result, size {case.get('name')}: {', '.join(parts)}"))
+    return lines
+
+
+@dataclass(frozen=True)
+class GaugeView:
+    """What the gauge pane shows. `stored`: the values are a recording's."""
+
+    title: str
+    rows: list[Gauge] = field(default_factory=list)
+    note: str = ""
+    stored: bool = False
+
+
+def gauge_view(state: RunState, replay: bool, now: float) -> GaugeView:
+    """Gauges and facts of the GPU; where there is no GPU, or the sample is old, it says so."""
     device = state.info.device if state.info else None
     if device is None:
-        return "GPU", [], "opening the device"
+        return GaugeView("GPU", note="opening the device")
     if device.emulated:
-        return "No GPU here", [], "kernels are emulated on the CPU"
+        return GaugeView("No GPU here", note="kernels are emulated on the CPU")
     if device.recorded:
-        rows = gauges(state.sample) if state.sample is not None else stored_values(device)
-        return "No GPU here", rows, "stored with the recording"
+        if state.sample is None:
+            return GaugeView("No GPU here", stored_values(device), "stored with the recording", True)
+        rows = [*gauges(state.sample), *facts(device)]
+        return GaugeView("No GPU here: NVML as recorded", rows, "stored with the recording", True)
     if state.sample is None:
-        return f"GPU {device.spec}", [], "no sample yet"
+        return GaugeView(f"GPU {device.spec}", facts(device), "no sample yet")
     age = now - state.sample.get("t", now)
     if replay:
         note = "as sampled during the run"
@@ -165,4 +266,4 @@ def gauge_rows(state: RunState, replay: bool, now: float) -> tuple[str, list[Gau
         note = "last sample of the run"
     else:
         note = f"stale: sampled {duration(age)} ago" if age > STALE_S else ""
-    return f"GPU {device.spec}", gauges(state.sample), note
+    return GaugeView(f"GPU {device.spec}", [*gauges(state.sample), *facts(device)], note)

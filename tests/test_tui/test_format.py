@@ -28,6 +28,11 @@ def test_time_text(ms: float | None, text: str) -> None:
     assert f.time_text(ms) == text
 
 
+def test_times_beside_each_other_share_a_unit() -> None:
+    assert f.time_text(1.25, like=0.9) == "1250 µs"
+    assert f.time_text(0.9, like=1.25) == "0.900 ms"
+
+
 @pytest.mark.parametrize(
     ("s", "text"), [(0, "0:00"), (42.9, "0:42"), (725, "12:05"), (11052, "3:04:12"), (-1, "–")]
 )
@@ -39,7 +44,9 @@ def test_factors_and_intervals() -> None:
     assert f.ratio(1.4217) == "1.42×"
     assert f.ratio(1234.5) == "1234×" or f.ratio(1234.5) == "1235×"
     assert f.ratio(None) == "–"
-    assert f.interval((1.4, 1.444)) == "[1.40, 1.44]"
+    assert f.ratio(12.345) == "12.3×"
+    assert f.speedup(1.0061) == "1.006×"
+    assert f.interval((1.4, 14.44)) == "[1.400, 14.44]"
     assert f.interval(None) == ""
     assert f.percent(0.375) == "38%"
     assert f.size_text(150_000_000_000) == "139.7 GiB"

@@ -32,6 +32,7 @@ PACE = {"plots": 2, "table": 4}
 
 PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
 TOP_PANES = PANES[:3]
+LOGGED = ("messages", "records", "baseline", "result")  # parts of the state that the log pane tells
 
 
 class RunScreen(Screen[None]):
@@ -88,10 +89,11 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
         yield Static("", id="progress", markup=False)
+        yield Static("", id="verdict", markup=False)
         with Horizontal(id="top"):
             yield GaugePanel(id="gauges")
             yield Plot("Reward", empty="no steps yet", id="reward")
-            yield Plot("Speedup over the baseline", empty="no steps yet", id="speedup")
+            yield Plot("Speedup over the baseline", empty="no steps yet", unit="×", id="speedup")
         yield Leaderboard(id="leaderboard")
         yield LogPane(id="log")
         if isinstance(self.source, Playback):
@@ -145,7 +147,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
         replay = isinstance(self.source, Playback)
-        if state.messages is not before.messages:
+        if any(getattr(state, part) is not getattr(before, part) for part in LOGGED):
             self.query_one(LogPane).show(view.log_lines(state))
         if state.leaderboard is not before.leaderboard or state.result is not before.result:
             self._due.add("table")
@@ -155,7 +157,10 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self.refresh_bindings()
             self._due.add("table")
             if before.seq and state.lifecycle.final and not replay:
-                self.notify(view.progress_line(state, self.source.now(), 200), title="The run has ended")
+                words = (
+                    f"{view.progress_line(state, self.source.now(), 200)}\n{view.verdict_line(state, 200)}"
+                )
+                self.notify(words, title="The run has ended", markup=False)
 
     def _draw_plots(self) -> None:
         self.query_one("#reward", Plot).show(view.reward_series(self.state))
@@ -172,7 +177,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._put("#title", view.title_line(self.state, mode, width))
         self._put("#progress", self._trouble or view.progress_line(self.state, now, width))
         self.query_one("#progress").set_class(bool(self._trouble), "-trouble")
-        self.query_one(GaugePanel).show(*view.gauge_rows(self.state, capabilities.replay, now))
+        self._put("#verdict", view.verdict_line(self.state, width))
+        gauge = view.gauge_view(self.state, capabilities.replay, now)
+        self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
         if isinstance(self.source, Playback):
             self._put("#replay", replay_line(self.source, self.state, width))
 

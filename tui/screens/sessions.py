@@ -189,7 +189,13 @@ def _read(folder: Path | None) -> tuple[str, list[SessionInfo]]:
     """(where the sessions are and why, the sessions)."""
     home = paths.home()
     where = str(folder or home.sessions)
-    return home.notice if folder is None and home.notice else where, listing.list_sessions(folder)
+    return home.notice if folder is None and home.notice else _short(where), listing.list_sessions(folder)
+
+
+def _short(path: str) -> str:
+    """The path with the user's home as "~"."""
+    home = str(Path.home())
+    return "~" + path.removeprefix(home) if path.startswith(home + "/") else path
 
 
 def _row(info: SessionInfo) -> TableRow:

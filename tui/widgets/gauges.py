@@ -78,24 +78,25 @@ def gauges(sample: Mapping[str, Any]) -> list[Gauge]:
     ]
 
 
-def stored_values(device: DeviceInfo) -> list[Gauge]:
-    """Rows for a recording: what was stored with it of the GPU that was measured."""
+def facts(device: DeviceInfo) -> list[Gauge]:
+    """Rows of what doesn't change: the peaks that the floor is computed from, the GPU's make, the driver."""
     cc = device.compute_capability
-    capability = "" if cc is None else f", compute capability {cc[0]}.{cc[1]}"
+    capability = "" if cc is None else f" of sm_{cc[0]}{cc[1]}"
     rows = [
-        Gauge("SMs", None, (NONE if device.sm_count is None else f"{device.sm_count}") + capability),
-        Gauge("memory", None, size_text(device.memory_bytes)),
-        Gauge("L2 cache", None, size_text(device.l2_bytes)),
         Gauge("DRAM peak", None, NONE if device.dram_gbs is None else f"{device.dram_gbs:.0f} GB/s"),
         Gauge("FP32 peak", None, NONE if device.fp32_tflops is None else f"{device.fp32_tflops:.1f} TFLOP/s"),
-        Gauge(
-            "SM clock",
-            None,
-            NONE if not device.sm_clock_max_mhz else f"{device.sm_clock_max_mhz:.0f} MHz max",
-        ),
+        Gauge("SMs", None, NONE if device.sm_count is None else f"{device.sm_count}{capability}"),
         Gauge("driver", None, device.driver or NONE),
+        Gauge("L2 cache", None, size_text(device.l2_bytes)),
     ]
     return [g for g in rows if g.words != NONE]
+
+
+def stored_values(device: DeviceInfo) -> list[Gauge]:
+    """Rows for a recording without NVML values: what was stored with it of the GPU that was measured."""
+    clock = NONE if not device.sm_clock_max_mhz else f"{device.sm_clock_max_mhz:.0f} MHz max"
+    rows = [Gauge("memory", None, size_text(device.memory_bytes)), Gauge("SM clock", None, clock)]
+    return [*(g for g in rows if g.words != NONE), *facts(device)]
 
 
 NAME_WIDTH = 10
@@ -104,7 +105,7 @@ NAME_WIDTH = 10
 def paint(rows: Sequence[Gauge], width: int, styles: Mapping[str, Style]) -> Text:
     """All rows as one text: name, bar as wide as the room allows (at most 20), words."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    most_words = max((len(g.words) for g in rows), default=0)
+    most_words = max((len(g.words) for g in rows if g.fraction is not None), default=0)
     room = min(20, width - NAME_WIDTH - most_words - 1)
     for gauge in rows:
         text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
@@ -119,7 +120,12 @@ def paint(rows: Sequence[Gauge], width: int, styles: Mapping[str, Style]) -> Tex
 class GaugePanel(Static, can_focus=True):
     """The pane; `show` repaints only if what it shows changed."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"gauges--name", "gauges--bar", "gauges--warning"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "gauges--name",
+        "gauges--bar",
+        "gauges--stored",
+        "gauges--warning",
+    }
     HELP = """\
 ### Gauges
 
@@ -127,22 +133,25 @@ What the GPU does while the run goes on: bars are shares of each value's own max
 beside them say the value. **throttle** names what holds the clock down; a measurement taken meanwhile
 is labelled or thrown away. The run samples NVML between timed regions, never inside them.
 
-Without a GPU the pane says so and shows what was stored with the recording instead.
+Without a GPU the pane says so, and what it shows (in another colour) was stored with the recording: how
+the GPU was while it was measured, not how any is now.
 """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: list[Gauge] = []
+        self._rows: Sequence[Gauge] = ()
         self._labels = ("", "")
+        self._stored = False
         self.border_title = "GPU"
 
-    def show(self, title: str, rows: list[Gauge], note: str = "") -> None:
-        """Show these rows; the note says where they come from if not from a GPU here and now."""
+    def show(self, title: str, rows: Sequence[Gauge], note: str = "", *, stored: bool = False) -> None:
+        """Show these rows; the note says where they come from if not from a GPU here and now. `stored`:
+        they are a recording's."""
         if (title, note) != self._labels:  # setting them repaints, and reads differ from what was set
             self._labels = (title, note)
             self.border_title, self.border_subtitle = title, note
-        if rows != self._rows:
-            self._rows = rows
+        if (rows, stored) != (self._rows, self._stored):
+            self._rows, self._stored = rows, stored
             self._repaint()
 
     def on_resize(self, event: Resize) -> None:
@@ -150,6 +159,6 @@ Without a GPU the pane says so and shows what was stored with the recording inst
 
     def _repaint(self) -> None:
         if self.content_size.width:
-            names = ("name", "bar", "warning")
-            styles = {name: self.get_component_rich_style(f"gauges--{name}") for name in names}
+            parts = {"name": "name", "bar": "stored" if self._stored else "bar", "warning": "warning"}
+            styles = {part: self.get_component_rich_style(f"gauges--{name}") for part, name in parts.items()}
             self.update(paint(self._rows, self.content_size.width, styles), layout=False)

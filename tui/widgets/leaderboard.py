@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.events import Resize
 
-from ..format import NONE, clip, config_text, interval, percent, ratio, time_text
+from ..format import NONE, clip, config_text, interval, percent, ratio, speedup, time_text
 from .table import GAP, Column, Table, TableRow
 
 MOST_ROWS = 50  # nobody reads further down; `sessions export` has the rest
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def words(self) -> str:
-        """The status column: the status, and in words what the marks mean."""
+        """The notes: in words what the marks mean. A status is told unless it is "ok"."""
         notes = [
             word
             for word, holds in (
@@ -47,7 +47,7 @@ class Row:
             )
             if holds
         ]
-        return ", ".join([self.status, *notes])
+        return ", ".join(notes if self.status == "ok" else [self.status, *notes])
 
 
 # The most important come first, since a narrow terminal cuts the right end off.
@@ -55,15 +55,17 @@ LEAST_CONFIG = 16
 COLUMNS = (
     Column("#", 2),
     Column("config", LEAST_CONFIG),  # takes what the others leave
-    Column("score", 9, right=True),
+    Column("time", 8, right=True),
     Column("speedup", 7, right=True),
-    Column("95% interval", 12),
-    Column("status", 16),
+    Column("95% interval", 14),
     Column("vendor", 6, right=True),
     Column("floor", 5, right=True),
     Column("regs", 4, right=True),
     Column("occ.", 4, right=True),
+    Column("notes", 12),
 )
+# The columns up to this one are worth more than knobs' names.
+ESSENTIAL = "floor"
 
 
 def ranks(rows: Sequence[Row]) -> list[str]:
@@ -72,20 +74,53 @@ def ranks(rows: Sequence[Row]) -> list[str]:
     return ["=1" if tied and row.tied else f"{i}" for i, row in enumerate(rows, start=1)]
 
 
+def knob_table(configs: Sequence[Mapping[str, Any]], width: int) -> tuple[str, list[str]]:
+    """(heading, a text for each configuration) in at most `width` characters where that can be.
+
+    A column a knob, its name shortened as far as the room asks and the names stay different; where that
+    isn't enough, the values alone, in the knobs' order.
+    """
+    names = list(configs[0]) if configs else []
+    if not names or any(list(config) != names for config in configs):
+        return "config", [clip(config_text(config), width) for config in configs]
+    values = [[str(config[name]) for name in names] for config in configs]
+    needed = [max(map(len, column)) for column in zip(*values, strict=True)]
+    while sum(max(n, len(name)) for n, name in zip(needed, names, strict=True)) + len(names) - 1 > width:
+        shorter = [(i, _shortened(name)) for i, name in enumerate(names) if len(name) > needed[i]]
+        possible = [(i, name) for i, name in shorter if name and name not in names]
+        if not possible:
+            return "config", [clip(",".join(row), width) for row in values]
+        i, name = max(possible, key=lambda found: len(found[1]))
+        names[i] = name
+    columns = [Column(name, max(n, len(name)), right=True) for n, name in zip(needed, names, strict=True)]
+    lines = [" ".join(c.cell(cell) for c, cell in zip(columns, row, strict=True)) for row in [names, *values]]
+    return lines[0], lines[1:]
+
+
+def _shortened(name: str) -> str:
+    """The name with its longest word a letter shorter; empty where each has one letter left."""
+    words = name.split("_")
+    longest = max(words, key=len)
+    if len(longest) < 2:
+        return ""
+    words[words.index(longest)] = longest[:-1]
+    return "_".join(words)
+
+
 class Leaderboard(Table):
     """Best configurations, best first. Arrows and hjkl move; `y` copies the marked one."""
 
     HELP = """\
 ### Leaderboard
 
-The best configurations, by the geometric mean of their median times over all sizes. **speedup** is
+The best configurations. **time**: the median, or the geometric mean of the sizes' medians. **speedup** is
 against the baseline, with its 95% interval where one is known. **=1** and the word *tied* mark
 configurations that can't be told apart from the best; *same code* marks one that compiled to the
 same binary as another and was measured once; *paired* marks a finalist, measured again at the end in
-turns with the baseline, which makes its interval narrower. **vendor**: vendor's time / this time (above
-1: faster than the vendor's library). **floor**: the physical floor / this time (1 is the limit). **regs**
-registers a thread, **occ.** theoretical occupancy. A long configuration is shown whole in the frame's
-lower edge.
+turns with the baseline: its time, speedup and interval are from there. **vendor**: vendor's time / this
+time (above 1: faster than the vendor's library). **floor**: the physical floor / this time (100% is the
+limit). **regs**: registers a thread; **occ.**: theoretical occupancy. Knobs' names are shortened where
+there is no room; the marked configuration is shown whole in the frame's lower edge.
 """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -96,7 +131,9 @@ lower edge.
     def show(self, rows: Sequence[Row], total: int) -> None:
         """Show the best `MOST_ROWS` of `rows` (best first) of `total` configurations tried."""
         shown = tuple(rows[:MOST_ROWS])
-        self.border_title = f"Leaderboard, best {len(shown)} of {total}" if total else "Leaderboard"
+        title = f"Leaderboard, best {len(shown)} of {total}" if total else "Leaderboard"
+        tied = sum(row.tied for row in rows)
+        self.border_title = f"{title} · {tied} tied for the best" if tied > 1 else title
         if shown != self._shown:
             self._shown = shown
             self._lay_out()
@@ -115,30 +152,31 @@ lower edge.
     def _lay_out(self) -> None:
         room = self.scrollable_content_region.width - 2  # the cursor's sign
         width = self._config_width(room)
-        heading = "config"
-        # Values alone, in the knobs' order, say more than a cut name; but all rows alike.
-        named = all(len(config_text(row.config)) <= width for row in self._shown)
-        if not named:
-            heading = ",".join(self._shown[0].config)
+        heading, configs = knob_table([row.config for row in self._shown], width)
         columns = [Column(heading, width) if c.name == "config" else c for c in COLUMNS]
+        best = self._shown[0].score_ms if self._shown else None
         self.fill(
             columns,
             [
-                TableRow(row.key, _cells(rank, row, named), strong=rank in ("1", "=1"))
-                for rank, row in zip(ranks(self._shown), self._shown, strict=True)
+                TableRow(row.key, _cells(rank, row, config, best), strong=rank in ("1", "=1"))
+                for rank, row, config in zip(ranks(self._shown), self._shown, configs, strict=True)
             ],
         )
         self._describe()
 
     def _config_width(self, room: int) -> int:
         """A width that makes the visible part end at a column's edge; `config` takes what is left over."""
-        config, fixed = LEAST_CONFIG, -len(GAP)
+        configs = [row.config for row in self._shown]
+        fixed, width, essential = -len(GAP), room, True
         for column in COLUMNS:
             fixed += len(GAP) + (0 if column.name == "config" else column.width)
-            if fixed + LEAST_CONFIG > room:
-                return config - 2  # for the sign that there is more to the right
-            config = room - fixed
-        return min(config, max([LEAST_CONFIG, *(len(config_text(r.config)) for r in self._shown)]))
+            left = room - fixed
+            named = not configs or knob_table(configs, left)[0] != "config"
+            if left < LEAST_CONFIG or not (essential or named):
+                return width - 2  # for the sign that there is more to the right
+            width, essential = left, essential and column.name != ESSENTIAL
+        heading, cells = knob_table(configs, width)
+        return min(width, max(LEAST_CONFIG, *map(len, [heading, *cells])))
 
     def _describe(self) -> None:
         row = self.marked
@@ -147,16 +185,16 @@ lower edge.
         )
 
 
-def _cells(rank: str, row: Row, named: bool) -> tuple[str, ...]:
+def _cells(rank: str, row: Row, config: str, best_ms: float | None) -> tuple[str, ...]:
     return (
         rank,
-        config_text(row.config) if named else ",".join(str(v) for v in row.config.values()),
-        time_text(row.score_ms),
-        ratio(row.speedup),
+        config,
+        time_text(row.score_ms, best_ms),
+        speedup(row.speedup),
         interval(row.speedup_ci),
-        row.words,
         ratio(row.vendor_ratio),
-        NONE if row.floor_ratio is None else f"{row.floor_ratio:.2f}",
+        percent(row.floor_ratio),
         NONE if row.registers is None else str(row.registers),
         percent(row.occupancy),
+        row.words,
     )

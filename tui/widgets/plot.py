@@ -24,19 +24,22 @@ class Plot(Widget, can_focus=True):
         "plot--best",
         "plot--mean",
         "plot--level",
+        "plot--vendor",
         "plot--failed",
     }
     HELP = """\
 ### Plot
 
-One point a step; the legend in the frame says what each mark is. **×** in the bottom row is a
-step that failed and so has no value. Marks differ in shape as well as in colour. `z` maximises the plot.
+One point a step; the legend in the frame's lower edge says what each mark is. **×** in the bottom row
+is a step that failed and so has no value. The dashed line is the baseline's 1×, the dotted one how fast
+the vendor's library is. Marks differ in shape as well as in colour. `z` maximises the plot.
 """
 
-    def __init__(self, title: str, *, empty: str, id: str | None = None) -> None:
+    def __init__(self, title: str, *, empty: str, unit: str = "", id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = title
         self._empty = empty
+        self._unit = unit
         self._series: tuple[Series, ...] = ()
         self._strips: list[Strip] | None = None
 
@@ -71,7 +74,7 @@ step that failed and so has no value. Marks differ in shape as well as in colour
         self.border_subtitle = legend
 
     def _paint(self, width: int, height: int) -> list[Strip]:
-        frame = draw(self._series, width, height)
+        frame = draw(self._series, width, height, x_label="step", y_unit=self._unit)
         if frame is None:
             blank = Strip.blank(width, self.rich_style)
             if not height:
