@@ -165,13 +165,7 @@ class Session:
                 nbytes = math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
                 item |= {"direction": a.direction, "shape": list(shapes[a.name]), "nbytes": nbytes}
             arguments.append(item)
-        seeds = {
-            draw: {
-                name: {"path": str(array.filename), "offset": 0}
-                for name, array in self._plan.inputs(case, draw).items()
-            }
-            for draw in self.draws(case)
-        }
+        seeds = {draw: self._inputs(case, draw) for draw in self.draws(case)}
         outputs = {name: {"path": str(path), "offset": 0} for name, path in self._files(case).items()}
         handle.bind(case.name, {"arguments": arguments, "seeds": seeds, "outputs": outputs})
 
@@ -199,19 +193,26 @@ class Session:
             for key in (*others, case.name):
                 handle.release(key)
             self.bind(handle, case)
+            if "seed" in payload:
+                self._offer(handle, case, payload["seed"])
             return handle.call(job, payload, self.limit_s(case))
 
     def check(self, handle: WorkerHandle, code: Code, case: Case, draw: int) -> CheckResult:
         """Run once on a draw and judge the outputs. Raises WorkerFault."""
         payload = self.payload(handle, code, case)
-        if draw not in self.draws(case):
-            inputs = {
-                name: {"path": str(array.filename), "offset": 0}
-                for name, array in self._plan.inputs(case, draw).items()
-            }
-            handle.call("seed", {"key": case.name, "seed": draw, "inputs": inputs})
+        self._offer(handle, case, draw)
         answer = self.call(handle, "run", {**payload, "seed": draw}, case)
         return self._judge(code, case, draw, answer)
+
+    def _offer(self, handle: WorkerHandle, case: Case, draw: int) -> None:
+        """Let a worker have a draw that isn't among those it was bound with."""
+        if draw not in self.draws(case):
+            handle.call("seed", {"key": case.name, "seed": draw, "inputs": self._inputs(case, draw)})
+
+    def _inputs(self, case: Case, draw: int) -> dict[str, dict[str, Any]]:
+        """Where a draw's inputs lie, by argument."""
+        arrays = self._plan.inputs(case, draw)
+        return {name: {"path": str(array.filename), "offset": 0} for name, array in arrays.items()}
 
     def _judge(self, code: Code, case: Case, draw: int, answer: Mapping[str, Any]) -> CheckResult:
         if answer["damage"] is not None:
