@@ -60,10 +60,9 @@ def home() -> Home:
 
 def cache_dir() -> Path:
     """Where compiled kernels and other things that can be made again live."""
-    configured = os.environ.get("WARPDECK_HOME")
-    if configured:
-        return Path(configured).expanduser().absolute() / "cache"
-    return Path(platformdirs.user_cache_dir("warpdeck"))
+    from ..core.toolchain.cache import default_folder
+
+    return default_folder().parent.absolute()
 
 
 def filesystem(path: Path, mounts: str = "/proc/self/mounts") -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import WarpdeckError
+from ..scratch import make_folder
 
 PREFIX = "warpdeck-check-"
 CHUNK = 1 << 18  # elements: a chunk's temporaries stay in a core's L2
@@ -49,8 +50,7 @@ class Store:
         parent = Path(tempfile.gettempdir()) if folder is None else folder
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            _sweep(parent)
-            self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+            self.folder = make_folder(parent, PREFIX)
         except OSError as e:
             raise WarpdeckError(f"{parent}: can't hold check data: {e.strerror}; set TMPDIR") from None
         self._numbers = itertools.count()
@@ -94,21 +94,3 @@ class Store:
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child that exits
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove what killed runs of this user left behind: folders whose process is gone."""
-    for left in parent.glob(f"{PREFIX}*"):
-        pid = left.name[len(PREFIX) :].partition("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # someone else's process
-        return True
-    return True

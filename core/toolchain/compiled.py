@@ -29,7 +29,7 @@ class ToolchainError(WarpdeckError):
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """One compile, resolved. Equal `key` (see `keys.request_key`): equal result.
+    """One compile, resolved. Equal `key` (see `sources.request_key`): equal result.
 
     `parameters` are (NumPy dtype, rank) in the kernel's order, rank -1 for a scalar; CUDA C++ needs
     none. `text` is the source of a kernel that has no file of its own.

@@ -6,7 +6,6 @@ at once, because writing to a mapped file on a full file system kills the proces
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WarpdeckError
+from ..scratch import make_folder
 
 _PREFIX = "warpdeck-"
 
@@ -66,9 +66,8 @@ class Exchange:
 
     def _folder(self, root: Path) -> Path | None:
         if root not in self._folders:
-            _sweep(root)
             try:
-                self._folders[root] = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
+                self._folders[root] = make_folder(root, _PREFIX)
             except OSError:
                 return None
         return self._folders[root]
@@ -82,12 +81,3 @@ def view(path: Path, shape: tuple[int, ...], dtype: str, offset: int = 0) -> NDA
 def _roots() -> list[Path]:
     found = [Path("/dev/shm"), Path(tempfile.gettempdir())]
     return [root for root in found if root.is_dir() and os.access(root, os.W_OK)]
-
-
-def _sweep(root: Path) -> None:
-    for folder in root.glob(f"{_PREFIX}*-*"):
-        pid = folder.name[len(_PREFIX) :].split("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(OSError):
-                if folder.stat().st_uid == os.getuid():
-                    shutil.rmtree(folder, ignore_errors=True)
