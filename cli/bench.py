@@ -162,7 +162,8 @@ def _show(outcome: Comparison, *, as_json: bool, stream: bool) -> None:
         throttled = sorted({reason for c in outcome.cases for reason in c.throttle})
         if throttled:
             warning(f"clocks were held down meanwhile: {', '.join(throttled)}")
-    line()
+    if stream:
+        line()
 
 
 def register(app: typer.Typer) -> None:

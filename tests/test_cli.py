@@ -341,6 +341,7 @@ def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
     edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
     done = warpdeck(*base, "--variant", str(edited))
     assert done.returncode == ExitCode.RUN_FAILED and "unsupported" in done.stdout
+    assert not done.stdout.endswith("\n\n")
     done = warpdeck(*base, "--watch")
     assert done.returncode == ExitCode.USAGE and "--watch needs a CUDA GPU" in done.stderr
 
