@@ -234,7 +234,7 @@ class _Training:
         if left <= 0:
             raise UsageError(f"{config.resume_from}: has {done} steps already; ask for more --total-steps")
         env.seed(config.seed + done)  # a resumed run doesn't repeat its first episodes
-        self.say("info", f"training {self.tag} for {left} steps on {self.tasks.label} ({PROTOCOL})")
+        self.say("info", f"training {self.tag} for {left} steps: {self.tasks.label}, {PROTOCOL}")
         callback = _Callback(self, model)
         start = time.perf_counter()
         model.learn(
