@@ -52,7 +52,14 @@ def tune(
         str, typer.Option("--agent", metavar="NAME", help="Search strategy: tpe, random, sweep or ppo.")
     ] = "tpe",
     device: options.Device = "auto",
-    space: options.Space = "full",
+    space: Annotated[
+        str | None,
+        typer.Option(
+            "--space",
+            metavar="NAME",
+            help="Search space: classic or full. [full; an imported recording: its own]",
+        ),
+    ] = None,
     size: options.Sizes = None,
     steps: Annotated[
         int | None,
@@ -62,7 +69,14 @@ def tune(
         float | None,
         typer.Option("--time-limit", metavar="S", help="Seconds after which the search ends; exit code 4."),
     ] = None,
-    cache: options.Cache = "cold",
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            "--cache",
+            metavar="cold|hot",
+            help="State of the L2 cache before each timed launch. [cold; an imported recording: as recorded]",
+        ),
+    ] = None,
     samples: options.Samples = 100,
     warmup: options.Warmup = 10,
     seed: options.Seed = 0,
@@ -93,7 +107,7 @@ def tune(
     On a terminal the dashboard opens; quitting it leaves the run going. Headless, Ctrl-C stops the run
     after the present evaluation. The session is kept either way.
     """
-    from ..kernels.recordings import recorded_workload
+    from ..kernels.recordings import subject_of
     from ..sessions import paths
     from ..sessions.launch import launch_run, resume_run
     from ..sessions.spec import RunSpec
@@ -111,15 +125,18 @@ def tune(
             )
         launched = resume_run(paths.resolve(resume), steps=steps, time_limit_s=time_limit)
     else:
+        if cache is not None:
+            options.choice("--cache", cache, ("cold", "hot"))
+        subject = subject_of(device, workload, space, cache)
         spec = RunSpec(
-            workload=workload or recorded_workload(device),
+            workload=subject.workload,
             agent=agent,
             device=device,
-            space=space,
+            space=subject.space,
             sizes=tuple(size or ()),
             steps=steps or (SWEEP_STEPS if agent == "sweep" else DEFAULT_STEPS),
             time_limit_s=time_limit,
-            cache=options.choice("--cache", cache, ("cold", "hot")),
+            cache=subject.cache,
             samples=samples,
             warmup=warmup,
             seed=seed,
@@ -269,8 +286,7 @@ def show_result(document: Mapping[str, Any]) -> None:
     line(f"{document['workload']}, {device.get('label', 'an unknown device')}")
     line(
         f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
-        f" {document['cache']} cache, {document['clock']} clock, {protocol.get('warmup')} warm-ups,"
-        f" up to {protocol.get('samples')} samples"
+        f" {_protocol(document['cache'], document['clock'], protocol)}"
     )
     counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
     line(f"  evaluations: {counts}")
@@ -305,6 +321,15 @@ def show_result(document: Mapping[str, Any]) -> None:
             line(f"  {_config(config)}")
         if len(tied) > MOST_TIED:
             line(f"  … and {len(tied) - MOST_TIED} more (--json lists them)")
+
+
+def _protocol(cache: str | None, clock: str | None, protocol: Mapping[str, Any]) -> str:
+    if cache == "as recorded":
+        return f"cache and clock as recorded, up to {protocol.get('samples')} samples, unpaired"
+    return (
+        f"{cache} cache, {clock} clock, {protocol.get('warmup')} warm-ups,"
+        f" up to {protocol.get('samples')} samples"
+    )
 
 
 def _us(ms: float | None) -> str:

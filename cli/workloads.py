@@ -183,23 +183,72 @@ def recordings_list(as_json: options.Json = False) -> None:
 
 @recordings_app.command("import")
 def recordings_import(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A recording, a T4 file or a Kernel Tuner cache; plain or .gz."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Its device becomes recorded:NAME. [default: the file's]"
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", metavar="W", help="What was tuned. [default: the kernel's name]"),
+    ] = None,
+    device_name: Annotated[
+        str | None,
+        typer.Option(
+            "--device-name", metavar="GPU", help="What it was measured on, if the file doesn't say."
+        ),
+    ] = None,
+    t1: Annotated[
+        Path | None,
+        typer.Option("--t1", metavar="FILE", help="The T1 file of the tuning problem: knobs, kernel, size."),
+    ] = None,
 ) -> None:
-    """Import a recording; its device is then known by its name."""
+    """Import a recording, or what another tuner measured; its device is then known by its name.
+
+    What is odd about another tuner's file is said on stderr, once, and kept in the recording.
+    """
+    from ..core.recording import statuses
     from ..kernels.recordings import import_recording
 
-    line(str(import_recording(file)))
+    path, found = import_recording(file, name=name, workload=workload, device_name=device_name, t1=t1)
+    line(str(path))
+    if not found.imported:
+        return
+    for note in found.origin["notes"]:
+        warning(note)
+    counts = ", ".join(f"{n} {status}" for status, n in statuses(found.entries.values()).items())
+    message(f"{found.workload}, {found.reading.label}: {len(found.entries)} configurations ({counts})")
+    message(f"tune it: warpdeck tune --device recorded:{found.name}")
 
 
 @recordings_app.command("export")
 def recordings_export(
     recording: Annotated[str, typer.Argument(metavar="RECORDING", help="As `recordings list` names it.")],
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A file to write, or a folder.")] = Path(),
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="warpdeck (all that is known, valid T4), t4 (plain T4) or kernel-tuner (its cache).",
+        ),
+    ] = "warpdeck",
+    cache: Annotated[
+        str | None,
+        typer.Option("--cache", metavar="cold|hot", help="Whose samples the others hold. [default: cold]"),
+    ] = None,
 ) -> None:
-    """Export a recording, a valid T4 file."""
+    """Export a recording, for warpdeck or another tuner."""
+    from ..core.model import CacheMode
     from ..kernels.recordings import export_recording
 
-    line(str(export_recording(recording, target)))
+    mode = CacheMode(options.choice("--cache", cache, ("cold", "hot"))) if cache else None
+    line(str(export_recording(recording, target, form, mode)))
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 
 from .devices.base import Backend, Device, judged
 from .errors import UsageError, WarpdeckError
-from .model import Candidate, Case, Config, DeviceInfo, Evaluation, Measurement, Protocol, Role, Status
+from .model import (
+    CacheMode,
+    Candidate,
+    Case,
+    Config,
+    DeviceInfo,
+    Evaluation,
+    Measurement,
+    Protocol,
+    Role,
+    Status,
+)
 from .ranking import Result, rank
 from .stats import geomean
 from .workload import Workload
@@ -65,7 +76,10 @@ class Bench:
         self.workload = workload
         self.space = workload.spaces[space]
         self.cases = tuple(cases)
-        self.protocol = protocol or Protocol()
+        self.protocol = protocol or Protocol(
+            cache=CacheMode.AS_RECORDED if workload.recorded else CacheMode.COLD
+        )
+        self._refuse_mismatch(device)
         self._sink = sink or _no_sink
         self._quiet = quiet
         self._valid = self._all_valid()
@@ -79,6 +93,16 @@ class Bench:
         self._counts: dict[str, int] = {}
         self._candidates: dict[str, Candidate] = {}  # by key; `quick` runs thousands of times a second
         self.steps = 0
+
+    def _refuse_mismatch(self, device: Device) -> None:
+        """An imported recording has one cache mode, which nothing can measure, and no source to run."""
+        name = self.workload.name
+        if self.workload.recorded != (self.protocol.cache is CacheMode.AS_RECORDED):
+            if not self.workload.recorded:
+                raise UsageError(f"workload '{name}' is measured with the cache cold or hot")
+            raise UsageError(f"'{name}' was imported; the state of its cache is as recorded: leave it out")
+        if self.workload.recorded and not device.info.recorded:
+            raise UsageError(f"'{name}' was imported: nothing of it can run on {device.info.label}")
 
     @property
     def device(self) -> DeviceInfo:

@@ -171,7 +171,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
     return {
         "configuration": dict(entry.config),
         "times": times,
-        "invalidity": _INVALIDITY.get(entry.status, "runtime"),
+        "invalidity": invalidity(entry.status),
         "correctness": 1 if entry.status is Status.OK else 0,
         "measurements": [{"name": "time", "value": value, "unit": "milliseconds"}],
         "objectives": ["time"],
@@ -328,12 +328,17 @@ def parse(path: Path, data: Mapping[str, Any]) -> Recording:
 def save(recording: Recording, path: Path) -> None:
     """Write atomically; a crash leaves the old file or none."""
     text = json.dumps(to_json(recording), separators=(",", ":"), allow_nan=False).encode()
+    save_bytes(text, path, packed=True)
+
+
+def save_bytes(text: bytes, path: Path, *, packed: bool) -> None:
+    """Write a file atomically, gzip-compressed if `packed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".recording-")
     try:
         with os.fdopen(handle, "wb") as file:
             # mtime 0: the same recording gives the same bytes
-            file.write(gzip.compress(text, compresslevel=9, mtime=0))
+            file.write(gzip.compress(text, compresslevel=9, mtime=0) if packed else text)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
@@ -347,6 +352,11 @@ def statuses(entries: Iterable[Entry]) -> dict[str, int]:
     for entry in entries:
         counts[str(entry.status)] = counts.get(str(entry.status), 0) + 1
     return counts
+
+
+def invalidity(status: Status) -> str:
+    """What T4 calls a status."""
+    return _INVALIDITY.get(status, "runtime")
 
 
 def t4_status(invalidity: str) -> Status:

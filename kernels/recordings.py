@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +10,18 @@ from typing import Any
 
 import platformdirs
 
-from ..core import devices
+from ..core import devices, exchange
 from ..core import recording as recordings
 from ..core.devices.base import Device
 from ..core.errors import UsageError
+from ..core.exchange.write import kernel_tuner_cache, t4_document
 from ..core.expr import near
+from ..core.model import CacheMode
 from ..core.recording import SUFFIX, Recording
-from .loader import BUNDLED
+from .loader import BUNDLED, list_workloads
+
+DEFAULT_SPACE = "full"
+EXPORTS = {"warpdeck": SUFFIX, "t4": SUFFIX, "kernel-tuner": ".kernel_tuner.json.gz"}
 
 
 def user_folder() -> Path:
@@ -43,18 +49,55 @@ def open_device(spec: str = "auto", *, allow_shared: bool = False) -> Device:
     return devices.open_device(spec, recording_files(), allow_shared=allow_shared)
 
 
-def recorded_workload(spec: str) -> str:
-    """The one workload that a recorded device knows. UsageError if it isn't recorded, or knows several."""
+@dataclass(frozen=True)
+class Subject:
+    """What a run works on: a workload's name, or an imported recording's file; its space and cache mode."""
+
+    workload: str
+    space: str
+    cache: str
+
+
+def subject_of(
+    spec: str, workload: str | None = None, space: str | None = None, cache: str | None = None
+) -> Subject:
+    """Fill in what a command left out: a recording names its workload, an imported one all three.
+
+    Args:
+        spec: the device.
+        workload: a name, or a folder; None: the one that the recorded device knows.
+        space: None: `full`.
+        cache: None: `cold`.
+
+    Raises:
+        UsageError: no workload is named, and the device isn't recorded or knows several; an unknown
+            recording; a space or cache mode that an imported recording hasn't.
+    """
+    plain = Subject(workload or "", space or DEFAULT_SPACE, cache or CacheMode.COLD)
     if not spec.startswith("recorded:"):
-        raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
+        if workload is None:
+            raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
+        return plain
+    if workload in list_workloads() or (workload and "/" in workload):
+        return plain
     opened = devices.open_recorded(spec, recording_files())
-    try:
-        names = sorted({recording.workload for recording in opened.recordings()})
-    finally:
-        opened.close()
+    held = opened.recordings(workload)
+    names = sorted({recording.workload for recording in held or opened.recordings()})
+    if not held and workload is not None:
+        return plain
     if len(names) != 1:
         raise UsageError(f"{spec} holds recordings of {', '.join(names)}: say which, as in `tune {names[0]}`")
-    return names[0]
+    imported = [r for r in held if r.imported]
+    if not imported:
+        return replace(plain, workload=names[0])
+    if len(imported) > 1:
+        files = ", ".join(opened.file_of(r).name for r in imported)
+        raise UsageError(f"{spec} holds several recordings of {names[0]}: name one's file ({files})")
+    only = imported[0]
+    for option, given, own in (("--space", space, only.space), ("--cache", cache, CacheMode.AS_RECORDED)):
+        if given not in (None, own):
+            raise UsageError(f"{spec} was imported; its {option[2:]} is '{own}': leave {option} {given} out")
+    return Subject(str(opened.file_of(only)), only.space, CacheMode.AS_RECORDED)
 
 
 @dataclass(frozen=True)
@@ -118,23 +161,66 @@ def find_recording(name: str) -> Path:
     return files[name]
 
 
-def import_recording(file: Path) -> Path:
-    """Copy a recording among the user's, after reading all of it; returns where it lies.
+def import_recording(
+    file: Path,
+    *,
+    name: str | None = None,
+    workload: str | None = None,
+    device_name: str | None = None,
+    t1: Path | None = None,
+) -> tuple[Path, Recording]:
+    """Put a recording, a T4 file or a Kernel Tuner cache among the user's recordings.
+
+    Args:
+        file: What to read, all of it.
+        name: The recorded device's name; else the file's.
+        workload: What was tuned, where it isn't a recording of ours; else the kernel's name.
+        device_name: The GPU, where the file doesn't say.
+        t1: The T1 file beside a T4 file.
+
+    Returns:
+        Where it lies now, and what it is; `origin["notes"]` holds what is odd about it.
 
     Raises:
-        UsageError: not a recording, or one of the same name is there already.
+        UsageError: as `exchange.read`, or a recording of the same name is there already.
     """
-    loaded = recordings.load(file)
+    loaded = exchange.read(file, name=name, workload=workload, device_name=device_name, t1=t1)
+    bundled = {f.name.split("-", 1)[0] for f in BUNDLED.rglob(f"*{SUFFIX}")}
+    if loaded.imported and loaded.name in bundled:
+        raise UsageError(f"recorded:{loaded.name} ships with warpdeck; give another --name")
     target = user_folder() / loaded.file_name
     if target.exists():
-        raise UsageError(f"{target} exists already; remove it first to replace it")
+        raise UsageError(f"{target} exists already; remove it first to replace it, or give another --name")
     recordings.save(loaded, target)
-    return target
+    return target, loaded
 
 
-def export_recording(name: str, target: Path) -> Path:
-    """Copy a recording (a valid T4 file) to `target`: a file, or a folder to put it in."""
+def export_recording(name: str, target: Path, form: str = "warpdeck", cache: CacheMode | None = None) -> Path:
+    """Write a recording to `target`: a file (compressed if it ends with .gz), or a folder to put it in.
+
+    Args:
+        name: Its id.
+        target: Where to.
+        form: `warpdeck` (all that is known; a valid T4 file), `t4` (plain T4), `kernel-tuner` (its cache).
+        cache: Whose samples the last two write; None: cold, or the only ones there are.
+
+    Raises:
+        UsageError: an unknown id or form, or samples that it hasn't.
+        WarpdeckError: the file can't be written.
+    """
+    if form not in EXPORTS:
+        raise UsageError(f"unknown format '{form}'; {near(form, EXPORTS)}")
     source = find_recording(name)
-    path = target / source.name if target.is_dir() else target
-    recordings.save(recordings.load(source), path)
+    path = target / f"{name}{EXPORTS[form]}" if target.is_dir() else target
+    recording = exchange.read(source)
+    if form == "warpdeck":
+        if cache is not None:
+            raise UsageError("the format warpdeck holds every cache mode: leave --cache out")
+        recordings.save(recording, path)
+        return path
+    if form == "t4":
+        text = json.dumps(t4_document(recording, cache), separators=(",", ":")) + "\n"
+    else:
+        text = kernel_tuner_cache(recording, cache)
+    recordings.save_bytes(text.encode(), path, packed=path.suffix == ".gz")
     return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.errors import UsageError
 from ..core.model import DeviceInfo
-from ..kernels import load_workload
+from ..kernels.imported import open_workload
 from . import standalone_cuda, standalone_numba
 from .choices import choose
 from .spec import RunSpec
@@ -26,7 +26,9 @@ def standalone(store: SessionStore, state: RunState | None = None) -> tuple[str,
     best, info = state.best, state.info
     if best is None or info is None:
         raise UsageError(f"session {store.id} has no measured configuration to export")
-    workload = load_workload(_workload_name(store, info.workload))
+    workload = open_workload(_workload_name(store, info.workload))
+    if workload.recorded:
+        raise UsageError(f"{workload.name} was imported: a recording holds no kernel")
     variant = workload.variant(best.variant)
     choices = choose(store, state, variant)
     lines = [

@@ -17,7 +17,7 @@ from ..agents import registry
 from ..core.bench import performance_cases
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.workload import Workload
-from ..kernels import load_workload
+from ..kernels.imported import open_workload
 from . import alive, facts, paths
 from .events import Kind, Lifecycle
 from .spec import RunSpec
@@ -62,7 +62,11 @@ def check(spec: RunSpec) -> Workload:
 
     Returns the workload. Raises UsageError.
     """
-    workload = load_workload(spec.workload)
+    workload = open_workload(spec.workload)
+    if workload.recorded and not spec.device.startswith("recorded:"):
+        raise UsageError(
+            f"{spec.workload} was imported; it holds no kernel: --device recorded:{spec.workload}"
+        )
     registry.agent_spec(spec.agent)
     if spec.agent == "ppo":
         registry.require_rl()

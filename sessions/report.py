@@ -47,10 +47,12 @@ def tune_document(store: SessionStore, state: RunState | None = None) -> dict[st
         if state.baseline
         else None,
         "counts": dict(state.counts),
+        "notes": list(info.data.get("notes") or ()) if info else [],
         "provisional": not result,
     }
     if result:
         kept = ("baseline", "best", "cases", "tied", "finalists", "vendor_ratio", "floor_ratio", "clock")
+        document["comparison"] = result.get("comparison", "paired")
         document.update({key: result.get(key) for key in kept})
     else:
         document.update(_screened(store, state))

@@ -19,10 +19,10 @@ from ..agents.base import SearchReport, reward_of, search
 from ..agents.primed import Primed
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
-from ..core.devices.recorded import RecordedBackend
+from ..core.devices.recorded import ImportedBackend, RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation
-from ..kernels import load_workload
+from ..kernels.imported import open_workload
 from ..kernels.recordings import open_device
 from ..telemetry.nvml import Sampler
 from . import facts, paths
@@ -165,7 +165,7 @@ class _Run:
         return Lifecycle.FINISHED, ExitCode.OK, reason
 
     def _bench(self, spec: RunSpec, device: Device, sampler: Sampler) -> Bench:
-        workload = load_workload(spec.workload)
+        workload = open_workload(spec.workload)
         return Bench(
             workload,
             device,
@@ -272,12 +272,16 @@ class _Run:
         )
         if device.recorded and spec.device == "auto":
             self._message("info", f"no CUDA GPU here; {device.label}")
+        notes: list[str] = []
         if isinstance(bench.backend, RecordedBackend):
             if bench.backend.stale:
                 cases = ", ".join(bench.backend.stale)
                 self._message(
                     "warning", f"recorded from another version of the kernel's source: case {cases}"
                 )
+            notes = bench.backend.notes
+            for text in notes:
+                self._message("info", text)
             if bench.backend.nvml:
                 self._log.sink(Kind.SAMPLE, bench.backend.nvml)
         vendor = {
@@ -293,7 +297,8 @@ class _Run:
                 "space": spec.space,
                 "cases": [{"name": case.name, "params": dict(case.params)} for case in bench.cases],
                 "device": device.to_json(),
-                "protocol": bench.protocol.to_json(),
+                "protocol": _protocol(bench),
+                "notes": notes,
                 **budget,
                 "command": header.get("command"),
                 "versions": versions,
@@ -312,6 +317,13 @@ class _Run:
 
     def _message(self, level: str, text: str) -> None:
         self._log.sink(Kind.MESSAGE, {"level": level, "text": text})
+
+
+def _protocol(bench: Bench) -> dict[str, Any]:
+    """How times were measured; of an imported recording only what its file tells."""
+    if isinstance(bench.backend, ImportedBackend):
+        return {"cache": str(bench.protocol.cache), **bench.backend.protocol}
+    return bench.protocol.to_json()
 
 
 def main() -> int:

@@ -349,7 +349,9 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     for config in data.get("tied") or ():
         dict(config)
     changes["result"] = data
-    changes["leaderboard"] = _with_finalists(state.leaderboard, data.get("finalists") or ())
+    changes["leaderboard"] = _with_finalists(
+        state.leaderboard, data.get("finalists") or (), paired=data.get("comparison") != "unpaired"
+    )
 
 
 def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
@@ -372,8 +374,10 @@ _HANDLERS = {
 }
 
 
-def _with_finalists(board: tuple[Entry, ...], finalists: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """The board led by the finalists, in the result's order and with its paired times and speedups."""
+def _with_finalists(
+    board: tuple[Entry, ...], finalists: Iterable[Mapping[str, Any]], *, paired: bool
+) -> tuple[Entry, ...]:
+    """The board led by the finalists, in the result's order and with its times and speedups."""
     known = {entry.candidate: entry for entry in board}
     leaders = []
     for finalist in finalists:
@@ -382,7 +386,7 @@ def _with_finalists(board: tuple[Entry, ...], finalists: Iterable[Mapping[str, A
             low, high = finalist.get("speedup_ci") or (None, None)
             ci = (low, high) if low is not None and high is not None else None
             entry = _retimed(entry, finalist.get("paired_ms"))
-            leaders.append(_with(entry, speedup=finalist["speedup"], speedup_ci=ci, paired=True))
+            leaders.append(_with(entry, speedup=finalist["speedup"], speedup_ci=ci, paired=paired))
     return (*leaders, *known.values())
 
 

@@ -12,7 +12,7 @@ from ..core.errors import UsageError
 from ..core.model import Config
 from ..core.recording import read_json
 from ..core.space import SearchSpace
-from ..kernels import load_workload
+from ..kernels.imported import open_workload
 from . import paths
 from .spec import RunSpec
 from .store import SessionStore
@@ -22,7 +22,7 @@ MOST = 8
 
 def starting_from(spec: RunSpec, source: str) -> RunSpec:
     """The spec with what did best in `source` tried first; see `first_configs`."""
-    workload = load_workload(spec.workload)
+    workload = open_workload(spec.workload)
     params = [case.params for case in performance_cases(workload, spec.sizes)]
     return replace(spec, first=first_configs(source, workload.space(spec.space), params))
 

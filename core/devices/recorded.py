@@ -69,6 +69,10 @@ class RecordedDevice:
         found = [r for r in found if workload in (None, r.workload) and space in (None, r.space)]
         return sorted(found, key=lambda r: (r.workload, r.space, len(r.case), r.case))
 
+    def file_of(self, recording: Recording) -> Path:
+        """Where one of `recordings()` lies."""
+        return next(path for path, loaded in self._loaded.items() if loaded is recording)
+
     def prepare(
         self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False
     ) -> RecordedBackend:
@@ -132,6 +136,11 @@ class RecordedBackend:
     def nvml_of(self, case: Case) -> Mapping[str, object]:
         """The NVML sample stored beside a case's measurements ({} if none)."""
         return self._chosen[case.name].nvml
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of these numbers should know, besides the device's label."""
+        return []
 
     def entry(self, candidate: Candidate, case: Case) -> Entry | None:
         """The stored entry of a candidate; the baseline of another variant is found too."""
@@ -282,6 +291,24 @@ class ImportedBackend(RecordedBackend):
     """
 
     checked = "valid in the imported file, which doesn't say how that was checked"
+
+    @property
+    def notes(self) -> list[str]:
+        """Where it comes from, what was odd about its file, and how its numbers compare."""
+        found: list[str] = []
+        for recording in self._chosen.values():
+            found.append(f"imported from {recording.origin.get('file')} ({recording.origin.get('format')})")
+            found += [str(note) for note in recording.origin.get("notes") or ()]
+        return [
+            *found,
+            "no baseline was recorded: speedups are relative to the recording's median configuration",
+            "no rounds were recorded: comparisons are unpaired and cover no drift between configurations",
+        ]
+
+    @property
+    def protocol(self) -> Mapping[str, object]:
+        """How it was measured, as far as its file tells."""
+        return next(iter(self._chosen.values())).protocol
 
     def _draw(self, case: Case, cache: CacheMode, series: Series, rng: np.random.Generator) -> Measurement:
         samples = series.ms[rng.integers(len(series.ms), size=len(series.ms))]

@@ -12,7 +12,9 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,22 @@ def read(
         UsageError: not readable, neither of these, damaged, without any time; or `workload`, `device_name`
             or `t1` for a recording of ours, which has its own.
     """
+    if (name, workload, device_name, t1) == (None, None, None, None):
+        with suppress(OSError):
+            known = path.stat()
+            return _read_again(path.absolute(), known.st_mtime_ns, known.st_size)
+    return _read(path, name, workload, device_name, t1)
+
+
+@lru_cache(maxsize=2)
+def _read_again(path: Path, mtime_ns: int, size: int) -> Recording:
+    """A run's parts each open its recording; a large one takes half a second."""
+    return _read(path, None, None, None, None)
+
+
+def _read(
+    path: Path, name: str | None, workload: str | None, device_name: str | None, t1: Path | None
+) -> Recording:
     raw = recordings.read_bytes(path)
     data, notes = _document(path, raw)
     metadata = data.get("metadata")

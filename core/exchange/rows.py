@@ -132,9 +132,9 @@ def judged(
     status, message = said, error
     if isinstance(value, str) and said is Status.OK:
         status, message = FAILURES.get(value, Status.RUNTIME_ERROR), value
-    elif _number(value):
+    elif not isinstance(value, str) and _number(value):
         reported = float(value) * value_scale
-        if not RESOLUTION_MS <= reported < FAILED_MS or value >= FAILED_MS:
+        if not RESOLUTION_MS <= reported < FAILED_MS or float(value) >= FAILED_MS:
             reported = None
             if said is Status.OK:
                 status, message = Status.RUNTIME_ERROR, f"its time is {float(value):g}"
