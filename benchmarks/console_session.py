@@ -91,8 +91,8 @@ def stream(seed: int = 1) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         step += 1
 
 
-def write(sessions: Path, steps: int, name: str = "benchmark") -> Path:
-    """A session of `steps` steps that is still said to run; returns its folder."""
+def write(sessions: Path, steps: int, name: str = "benchmark", *, ended: bool = False) -> Path:
+    """A session of `steps` steps that is still said to run, unless it `ended`; returns its folder."""
     base = evaluation({"block_size": 256, "items": 1, "vector": 1, "unroll": 1, "reg_cap": 0}, BASELINE_MS)
     began = time.time() - steps
     with SessionStore.create(sessions, name, {"workload": "softmax"}) as store:
@@ -104,4 +104,6 @@ def write(sessions: Path, steps: int, name: str = "benchmark") -> Path:
             store.append_many(
                 [(kind, data, began + first + i) for i, step in enumerate(many) for kind, data in step]
             )
+        if ended:
+            store.append("state", {"state": "finished", "reason": ""}, began + steps)
         return store.folder

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
 from . import alive, paths
+from .events import Lifecycle
 from .report import tune_document
 from .store import SessionStore
 
@@ -37,7 +38,44 @@ class SessionInfo:
 
 def list_sessions(sessions: Path | None = None) -> list[SessionInfo]:
     """Every session, newest first."""
-    return [describe(folder) for folder in reversed(paths.session_folders(sessions))]
+    return Listing(sessions).read()
+
+
+class Listing:
+    """The list for someone who reads it again and again: what can't have changed isn't read again."""
+
+    def __init__(self, sessions: Path | None = None) -> None:
+        self._sessions = sessions
+        self._known: dict[Path, tuple[object, SessionInfo]] = {}
+
+    def read(self) -> list[SessionInfo]:
+        """Every session, newest first."""
+        known: dict[Path, tuple[object, SessionInfo]] = {}
+        for folder in reversed(paths.session_folders(self._sessions)):
+            trace = _trace(folder)  # before reading: what changes meanwhile is read next time
+            before = self._known.get(folder)
+            # A run that hasn't ended may die, or be late, without touching a file.
+            if before is None or before[0] != trace or before[1].state not in _SETTLED:
+                before = trace, describe(folder)
+            known[folder] = before
+        self._known = known
+        return [info for _, info in known.values()]
+
+
+_SETTLED = frozenset({DAMAGED, *(state for state in Lifecycle if state.final)})
+
+
+def _trace(folder: Path) -> object:
+    """Differs once the session was written, begun or resumed."""
+    traces = []
+    for name in (paths.DATABASE, f"{paths.DATABASE}-wal", alive.LOCK, alive.STARTING):
+        try:
+            stat = (folder / name).stat()
+        except OSError:
+            traces.append(None)
+        else:
+            traces.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(traces)
 
 
 def describe(folder: Path) -> SessionInfo:

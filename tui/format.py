@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 NONE = "–"
@@ -81,6 +81,37 @@ def size_text(count: float | None) -> str:
 def config_text(config: Mapping[str, Any]) -> str:
     """ "block_size=256 reg_cap=0": what `--knob` takes, without the flag."""
     return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def short_config(config: Mapping[str, Any], width: int) -> str:
+    """As `config_text`, with the names shortened as far as `width` asks and they stay different."""
+    names = list(config)
+    while (text := config_text(dict(zip(names, config.values(), strict=True)))) and len(text) > width:
+        shorter = shorten_one(names, range(len(names)))
+        if shorter is None:
+            break
+        names = shorter
+    return clip(text, width)
+
+
+def shorten_one(names: Sequence[str], which: Iterable[int]) -> list[str] | None:
+    """The names with the longest of `which` a letter shorter (in its longest word), all still different; None
+    where no name can be shorter."""
+    found = ((i, _shorter(names[i])) for i in which)
+    possible = [(i, name) for i, name in found if name and name not in names]
+    if not possible:
+        return None
+    i, name = max(possible, key=lambda shortened: len(shortened[1]))
+    return [*names[:i], name, *names[i + 1 :]]
+
+
+def _shorter(name: str) -> str:
+    words = name.split("_")
+    longest = max(words, key=len)
+    if len(longest) < 2:
+        return ""
+    words[words.index(longest)] = longest[:-1]
+    return "_".join(words)
 
 
 def config_flags(config: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from ..sessions.events import Lifecycle
 from ..sessions.state import RunState
 from .braille import Series, Shape, bar
-from .format import clip, config_text, duration, interval, percent, ratio, speedup, time_text
+from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
 from .widgets.gauges import Gauge, facts, gauges, stored_values
 from .widgets.leaderboard import Row
 from .widgets.log import Line
@@ -96,7 +96,7 @@ def verdict_line(state: RunState, width: int) -> str:
     text = f"best {speedup(best.speedup)} {interval(best.speedup_ci)}".rstrip()
     cache = (state.info.protocol.get("cache") or "") if state.info else ""
     parts = [f"{text} {verdict}" if verdict else text, f"{time_text(best.score_ms)} {cache}".rstrip()]
-    floor = [] if best.floor_ratio is None else [f"{percent(best.floor_ratio)} of floor"]
+    floor = [] if best.floor_ratio is None else [f"floor {percent(best.floor_ratio)}"]
     if best.vendor_ratio is not None:
         named = f"{ratio(best.vendor_ratio)} vs {vendor_name(state)}"
         fits = len(" · ".join([*parts, named, *floor])) <= width
@@ -189,7 +189,7 @@ def log_lines(state: RunState) -> list[Line]:
     start = state.started or state.t
     lines = [Line(m.t - start, m.level, m.text) for m in state.messages]
     for record in state.records:
-        words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}: {config_text(record.config)}"
+        words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}: {short_config(record.config, 74)}"
         step = "" if record.step is None else f"step {record.step}: "
         lines.append(Line(record.t - start, "info", f"{step}best {words}"))
     lines.sort(key=lambda line: line.t)  # stable: what came at the same time stays in order
@@ -230,7 +230,7 @@ def _results(state: RunState, start: float) -> list[Line]:
         if case.get("vendor_ratio"):
             parts.append(f"{ratio(case['vendor_ratio'])} vs {vendor_name(state)}")
         if case.get("floor_ratio"):
-            parts.append(f"{percent(case['floor_ratio'])} of floor")
+            parts.append(f"floor {percent(case['floor_ratio'])}")
         lines.append(Line(state.t - start, "info", f"result, size {case.get('name')}: {', '.join(parts)}"))
     return lines
 

@@ -67,3 +67,25 @@ def test_no_number_breaks_a_format(value: float | None) -> None:
 @given(st.text(), st.integers(0, 50))
 def test_clip_never_exceeds(text: str, width: int) -> None:
     assert len(f.clip(text, width)) <= max(width, 1)
+
+
+def test_long_configurations_keep_every_value_and_shorten_their_names() -> None:
+    config = {"tile_m": 128, "tile_n": 256, "thread_m": 8, "unroll": 2}
+    assert f.short_config(config, 80) == "tile_m=128 tile_n=256 thread_m=8 unroll=2"
+    assert f.short_config(config, 26) == "t_m=128 t_n=256 th_m=8 u=2"
+    assert f.short_config(config, 12) == "t_m=128 t_n…"
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}(_[a-z]{1,8})?", fullmatch=True), st.integers(0, 512), max_size=9
+    ),
+    st.integers(0, 120),
+)
+def test_shortened_names_stay_different(config: dict[str, int], width: int) -> None:
+    text = f.short_config(config, width)
+    assert len(text) <= max(width, 1)
+    if "…" not in text and config:
+        names, values = zip(*(pair.split("=") for pair in text.split()), strict=True)
+        assert len(set(names)) == len(config)
+        assert values == tuple(map(str, config.values()))

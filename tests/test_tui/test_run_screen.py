@@ -37,7 +37,7 @@ async def test_it_shows_the_run(
         assert "step 60/100" in console.lines[1]
         assert "elapsed 1:00 · ETA 0:40" in console.lines[1]
         assert re.search(
-            r"best 1\.\d{3}× \[1\.\d{3}, 1\.\d{3}\] · 1\d\.\d\d µs cold · 1\.1\d× vs PyTorch · 5\d% of floor",
+            r"best 1\.\d{3}× \[1\.\d{3}, 1\.\d{3}\] · 1\d\.\d\d µs cold · 1\.1\d× vs PyTorch · floor 5\d%",
             console.lines[2],
         )
         assert "412 of 700 W, 59%" in text

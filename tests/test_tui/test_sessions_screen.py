@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from warpdeck.sessions import alive
+from warpdeck.sessions.store import SessionStore
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.help import HelpScreen
 from warpdeck.tui.screens.run import RunScreen
@@ -124,3 +126,22 @@ async def test_help_and_copy(tmp_path: Path, kit: Any, start: Opener) -> None:
         await console.press("question_mark")
         assert isinstance(console.app.screen, HelpScreen)
         assert "joined" in console.dialog
+
+
+async def test_what_changes_is_read_again(tmp_path: Path, kit: Any, start: Opener) -> None:
+    events = kit.events(60, end=True)
+    kit.write(tmp_path, events, "ended")
+    lock = alive.RunLock.acquire(kit.write(tmp_path, kit.events(30), "going"))
+    async with start(tmp_path) as console:
+        assert "2 sessions, 1 running" in console.text
+        await console.poll()
+        lock.release()  # it died: no event says so
+        with SessionStore.open(tmp_path / "ended", writable=True) as store:
+            last = events[-1].t
+            store.append("state", {"state": "running", "reason": ""}, last)
+            store.append("state", {"state": "failed", "reason": "no space left"}, last + 1)
+        await console.poll()
+        assert "✘ interrupted" in console.text and "✘ failed" in console.text
+        shutil.rmtree(tmp_path / "ended")
+        await console.poll()
+        assert "1 session, 0 running" in console.text and "failed" not in console.text

@@ -157,10 +157,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self.refresh_bindings()
             self._due.add("table")
             if before.seq and state.lifecycle.final and not replay:
-                words = (
-                    f"{view.progress_line(state, self.source.now(), 200)}\n{view.verdict_line(state, 200)}"
-                )
-                self.notify(words, title="The run has ended", markup=False)
+                self.notify(view.verdict_line(state, 40), title="The run has ended", markup=False)
 
     def _draw_plots(self) -> None:
         self.query_one("#reward", Plot).show(view.reward_series(self.state))

@@ -64,6 +64,8 @@ belongs to no console: it goes on whether or not one is open.
     def __init__(self, sessions: Path | None = None, *, interval: float | None = INTERVAL_S) -> None:
         super().__init__()
         self._folder = sessions
+        self._listing = listing.Listing(sessions)
+        self._shown: tuple[str, list[SessionInfo]] | None = None
         self._interval = interval
         self._infos: dict[str, SessionInfo] = {}
         self._busy = False
@@ -95,13 +97,14 @@ belongs to no console: it goes on whether or not one is open.
             return
         self._busy = True
         try:
-            home, infos = await asyncio.to_thread(_read, self._folder)
+            home, infos = await asyncio.to_thread(_read, self._folder, self._listing)
         except (WarpdeckError, OSError) as error:
             self.query_one("#progress", Static).update(f"{error}; trying again")
             return
         finally:
             self._busy = False
-        if self.is_attached:
+        if self.is_attached and self._shown != (home, infos):
+            self._shown = home, infos
             self._show(home, infos)
 
     def _show(self, home: str, infos: Sequence[SessionInfo]) -> None:
@@ -185,11 +188,11 @@ belongs to no console: it goes on whether or not one is open.
 _GOING = frozenset({Lifecycle.RUNNING, Lifecycle.PAUSED, Lifecycle.STOPPING, Lifecycle.CREATED})
 
 
-def _read(folder: Path | None) -> tuple[str, list[SessionInfo]]:
+def _read(folder: Path | None, known: listing.Listing) -> tuple[str, list[SessionInfo]]:
     """(where the sessions are and why, the sessions)."""
     home = paths.home()
     where = str(folder or home.sessions)
-    return home.notice if folder is None and home.notice else _short(where), listing.list_sessions(folder)
+    return home.notice if folder is None and home.notice else _short(where), known.read()
 
 
 def _short(path: str) -> str:

@@ -8,7 +8,18 @@ from typing import Any
 
 from textual.events import Resize
 
-from ..format import NONE, clip, config_text, interval, percent, ratio, speedup, time_text
+from ..format import (
+    NONE,
+    clip,
+    config_text,
+    interval,
+    percent,
+    ratio,
+    short_config,
+    shorten_one,
+    speedup,
+    time_text,
+)
 from .table import GAP, Column, Table, TableRow
 
 MOST_ROWS = 50  # nobody reads further down; `sessions export` has the rest
@@ -65,7 +76,7 @@ COLUMNS = (
     Column("notes", 12),
 )
 # The columns up to this one are worth more than knobs' names.
-ESSENTIAL = "floor"
+ESSENTIAL = "95% interval"
 
 
 def ranks(rows: Sequence[Row]) -> list[str]:
@@ -86,25 +97,13 @@ def knob_table(configs: Sequence[Mapping[str, Any]], width: int) -> tuple[str, l
     values = [[str(config[name]) for name in names] for config in configs]
     needed = [max(map(len, column)) for column in zip(*values, strict=True)]
     while sum(max(n, len(name)) for n, name in zip(needed, names, strict=True)) + len(names) - 1 > width:
-        shorter = [(i, _shortened(name)) for i, name in enumerate(names) if len(name) > needed[i]]
-        possible = [(i, name) for i, name in shorter if name and name not in names]
-        if not possible:
+        shorter = shorten_one(names, [i for i, name in enumerate(names) if len(name) > needed[i]])
+        if shorter is None:
             return "config", [clip(",".join(row), width) for row in values]
-        i, name = max(possible, key=lambda found: len(found[1]))
-        names[i] = name
+        names = shorter
     columns = [Column(name, max(n, len(name)), right=True) for n, name in zip(needed, names, strict=True)]
     lines = [" ".join(c.cell(cell) for c, cell in zip(columns, row, strict=True)) for row in [names, *values]]
     return lines[0], lines[1:]
-
-
-def _shortened(name: str) -> str:
-    """The name with its longest word a letter shorter; empty where each has one letter left."""
-    words = name.split("_")
-    longest = max(words, key=len)
-    if len(longest) < 2:
-        return ""
-    words[words.index(longest)] = longest[:-1]
-    return "_".join(words)
 
 
 class Leaderboard(Table):
@@ -180,9 +179,7 @@ there is no room; the marked configuration is shown whole in the frame's lower e
 
     def _describe(self) -> None:
         row = self.marked
-        self.border_subtitle = (
-            "" if row is None else clip(config_text(row.config), max(0, self.size.width - 6))
-        )
+        self.border_subtitle = "" if row is None else short_config(row.config, max(0, self.size.width - 6))
 
 
 def _cells(rank: str, row: Row, config: str, best_ms: float | None) -> tuple[str, ...]:
