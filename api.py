@@ -25,8 +25,8 @@ from .core.devices.base import Device
 from .core.model import Protocol
 from .core.ranking import Result
 from .core.workload import Workload
-from .kernels.loader import load_workload
-from .kernels.recordings import open_device
+from .kernels.imported import open_workload
+from .kernels.recordings import DEFAULT_SPACE, open_device
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_bench(
     workload: str | Path | Workload,
     device: str | Device = "auto",
     *,
-    space: str = "full",
+    space: str | None = None,
     sizes: Sequence[int] = (),
     protocol: Protocol | None = None,
     seed: int = 0,
@@ -44,11 +44,12 @@ def open_bench(
     """A bench for a `with` statement: judges configurations of one workload on one device.
 
     Args:
-        workload: a bundled name, a folder, or one that is loaded.
+        workload: a bundled name, a folder, an imported recording's file, or one that is loaded.
         device: `auto`, `cuda:N`, `recorded:NAME`, `recorded:FILE`, or one that is open (which stays open).
-        space: name of the search space.
+        space: name of the search space; None: `full`, of an imported recording its own.
         sizes: a performance case each; empty means the workload's own cases, or its default size.
-        protocol: how each configuration is measured; the default is cold, 10 warm-ups, up to 100 samples.
+        protocol: how each configuration is measured; the default is cold, 10 warm-ups, up to 100 samples;
+            of an imported recording as recorded.
         seed: of inputs and of what a recorded device draws.
         sink: receives every event as `(kind, data)`.
         allow_shared: measure although other processes use the GPU.
@@ -57,7 +58,8 @@ def open_bench(
         UsageError: an unknown name, an impossible size, an unrecorded case, an empty space.
         NoDeviceError: the CUDA device isn't there.
     """
-    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    loaded = workload if isinstance(workload, Workload) else open_workload(str(workload))
+    space = space or (next(iter(loaded.spaces)) if loaded.recorded else DEFAULT_SPACE)
     cases = performance_cases(loaded, sizes)
     opened = open_device(device, allow_shared=allow_shared) if isinstance(device, str) else device
     try:

@@ -27,9 +27,11 @@ def read_t4(data: Mapping[str, Any], default_unit: str | None = None) -> Foreign
     Raises:
         UsageError: what is wrong in which row.
     """
-    metadata = data.get("metadata") or {}
-    foreign = Foreign("t4", device=device_in(metadata))
-    scale = unit_scale(mapping(metadata, "metadata").get("timeunit"), "timeunit")
+    metadata = mapping(data.get("metadata") or {}, "metadata")
+    kernel = metadata.get("benchmark")  # this and the case as our own exports name them
+    foreign = Foreign("t4", device=device_in(metadata), kernel=kernel if isinstance(kernel, str) else None)
+    foreign.problem_size = metadata.get("case")
+    scale = unit_scale(metadata.get("timeunit"), "timeunit")
     if scale is None:
         scale = unit_scale(default_unit, "TimeUnit")
         if scale is None:

@@ -36,9 +36,8 @@ def t4_document(recording: Recording, cache: CacheMode | None = None) -> dict[st
             "space": recording.space,
             "case": recording.case,
             "cache": str(mode),
-            "date": recording.date,
         },
-        "results": [_result(e, mode) for e in recording.entries.values()],
+        "results": [_result(e, mode, recording.date) for e in recording.entries.values()],
     }
 
 
@@ -80,10 +79,11 @@ def _times(entry: Entry, mode: CacheMode) -> tuple[float, list[float]] | None:
     return reported, [round(float(x), 6) for x in series.ms]
 
 
-def _result(entry: Entry, mode: CacheMode) -> dict[str, Any]:
+def _result(entry: Entry, mode: CacheMode, date: str | None) -> dict[str, Any]:
     timed = _times(entry, mode)
     status = entry.status if timed or entry.status is not Status.OK else Status.RUNTIME_ERROR
     return {
+        **({"timestamp": date} if date else {}),
         "configuration": dict(entry.config),
         "times": {
             "compilation": round(entry.compile_s * 1e3, 3),
