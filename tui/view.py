@@ -53,10 +53,11 @@ def title_line(state: RunState, mode: str, width: int) -> str:
     total = state.info.data.get("total_configs")
     space = f" · {state.info.space} space" if state.info.space else ""
     space += f", {total} configurations" if space and total else ""
-    whole = f"{mode}{state.info.workload} · size {cases} · {state.info.agent} · {device}{space}"
+    size = f" · size {cases}" if cases else ""  # a training has none of its own
+    whole = f"{mode}{state.info.workload}{size} · {state.info.agent} · {device}{space}"
     if len(whole) <= width:
         return whole
-    for sizes in (f" · size {cases}", f" · {len(state.info.cases)} sizes", ""):
+    for sizes in (size, f" · {len(state.info.cases)} sizes", ""):
         text = f"{mode}{state.info.workload}{sizes} · {state.info.agent} · {device}"
         if len(text) <= width:
             return text

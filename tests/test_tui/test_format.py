@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpdeck.sessions.state import RunInfo, RunState
 from warpdeck.tui import format as f
+from warpdeck.tui import view
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,9 @@ def test_shortened_names_stay_different(config: dict[str, int], width: int) -> N
         names, values = zip(*(pair.split("=") for pair in text.split()), strict=True)
         assert len(set(names)) == len(config)
         assert values == tuple(map(str, config.values()))
+
+
+def test_a_training_has_no_size_in_its_title() -> None:
+    state = RunState(info=RunInfo({"workload": "softmax", "agent": "ppo"}))
+    assert view.title_line(state, "", 80).startswith("softmax · ppo · ")
+    assert "size" not in view.title_line(state, "", 80)
