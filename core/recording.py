@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -27,8 +29,14 @@ from .space import value_text
 
 FORMAT = 1
 SUFFIX = ".t4.json.gz"
+MAX_NAME = 255  # bytes of a file's name, as file systems have it
 MAX_BYTES = 512 << 20  # of unpacked JSON; a gzip bomb is refused
 
+_PART = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]{1,100}")
+_DEVICE_NUMBERS = (
+    *("sm_count", "l2_bytes", "memory_bytes", "sm_clock_max_mhz"),
+    *("dram_gbs", "l2_gbs", "fp32_tflops", "launch_floor_ms"),
+)
 _INVALIDITY = {
     Status.OK: "correct",
     Status.IMPLAUSIBLE: "correctness",
@@ -79,9 +87,9 @@ class Series:
         """Inverse of `to_json`."""
         ms = np.asarray(data["ms"], dtype=np.float64)
         runs = data["rounds"]
-        rounds = np.repeat([r for r, _ in runs], [c for _, c in runs]).astype(np.int32)
-        if ms.ndim != 1 or len(ms) != len(rounds) or not len(ms):
+        if ms.ndim != 1 or not len(ms) or sum(int(c) for _, c in runs) != len(ms):
             raise ValueError("samples and rounds differ in length")
+        rounds = np.repeat([r for r, _ in runs], [c for _, c in runs]).astype(np.int32)
         if not np.all(np.isfinite(ms)) or np.any(ms <= 0):
             raise ValueError("a sample is not a positive time")
         return cls(ms, rounds)
@@ -250,7 +258,7 @@ def from_json(data: Mapping[str, Any]) -> Recording:
         )
     entries = [_entry(r) for r in data["results"]]
     baseline = meta["baseline"]
-    return Recording(
+    recording = Recording(
         name=meta["name"],
         workload=meta["workload"],
         space=meta["space"],
@@ -272,6 +280,36 @@ def from_json(data: Mapping[str, Any]) -> Recording:
         versions=meta.get("versions", {}),
         origin=meta.get("origin") or {},
     )
+    _require_sound(recording)
+    return recording
+
+
+def _require_sound(recording: Recording) -> None:
+    """Raise ValueError for what has the right form, but can't be a recording."""
+    for part in ("name", "workload", "space", "case"):  # they make a file's name, and are shown on terminals
+        text = getattr(recording, part)
+        if not isinstance(text, str) or not _PART.fullmatch(text):
+            raise ValueError(f"its {part} {str(text)[:80]!r} is no name")
+    if len(os.fsencode(recording.file_name)) > MAX_NAME:
+        raise ValueError(f"its name is longer than {MAX_NAME} bytes")
+    if not isinstance(recording.date, str | None):
+        raise ValueError(f"its date {recording.date!r} is no text")
+    for part in ("protocol", "nvml", "versions", "origin"):
+        if not isinstance(getattr(recording, part), Mapping):
+            raise ValueError(f"its {part} is no object")
+    if not isinstance(recording.device.name, str):
+        raise ValueError(f"its device's name {recording.device.name!r} is no text")
+    for number in _DEVICE_NUMBERS:
+        value = getattr(recording.device, number)
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+            raise ValueError(f"its device's {number} {value!r} is no possible number")
+    if not recording.entries:
+        raise ValueError("it holds no configuration")
+    for key, entry in recording.entries.items():
+        if set(entry.config) != set(recording.knobs):
+            raise ValueError(f"configuration {key} has other knobs than the space")
+        if entry.status is Status.OK and not entry.series:
+            raise ValueError(f"configuration {key} is ok, and has no samples")
 
 
 def read_bytes(path: Path) -> bytes:

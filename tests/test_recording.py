@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,3 +142,36 @@ def test_series_round_trip(values: list[float], each: int) -> None:
     series = Series(ms, (np.arange(len(ms)) // each).astype(np.int32))
     again = Series.from_json(json.loads(json.dumps(series.to_json())))
     assert np.array_equal(again.ms, ms) and np.array_equal(again.rounds, series.rounds)
+
+
+def _meta(document: dict[str, Any]) -> dict[str, Any]:
+    return document["metadata"]["warpdeck"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda d: _meta(d).update(name="../../evil"), "its name"),
+        (lambda d: _meta(d).update(workload="x/../../y"), "its workload"),
+        (lambda d: _meta(d).update(workload=5), "its workload"),
+        (lambda d: _meta(d).update(case=".."), "its case"),
+        (lambda d: _meta(d).update(name="a\x1b[31mb"), "its name"),
+        (lambda d: _meta(d).update(name="é" * 99, workload="é" * 99), "longer than 255 bytes"),
+        (lambda d: _meta(d).update(date=5), "its date"),
+        (lambda d: _meta(d).update(protocol=None), "its protocol"),
+        (lambda d: _meta(d)["device"].update(dram_gbs="fast"), "dram_gbs"),
+        (lambda d: d.update(results=[]), "holds no configuration"),
+        (lambda d: d["results"][0].update(configuration={"x": 1}), "other knobs"),
+        (lambda d: d["results"][0]["warpdeck"].update(series={}), "no samples"),
+        (lambda d: d["results"][0]["warpdeck"]["series"]["cold"].update(rounds=[[0, 10**12]]), "rounds"),
+    ],
+)
+def test_unsound_recordings_are_refused(
+    files: list[Path], tmp_path: Path, spoil: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    document = json.loads(gzip.decompress(files[0].read_bytes()))
+    spoil(document)
+    spoilt = tmp_path / "spoilt.json"
+    spoilt.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=says):
+        recording.load(spoilt)
