@@ -20,7 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import LinearSchedule
 
 from .. import __version__
-from ..core.errors import UsageError
+from ..core.errors import NoDeviceError, UsageError, WarpdeckError
 from ..core.model import CacheMode
 from .base import FAILURE_REWARD, Control, EventSink, NullControl, Stop
 from .env import PROTOCOL, EpisodeConfig, KernelOptimizationEnv
@@ -28,6 +28,23 @@ from .observation import KERNELS
 from .policy import ABOUT, TaskFeatures, TaskRolloutBuffer, load_policy, one_torch_thread, quiet_sb3
 from .tasks import TaskSet, open_tasks
 from .vec_env import TaskVecEnv
+
+_TAG = re.compile(r"\w[\w.-]{0,79}")  # of files' names
+MAX_ENVS = 4096
+MAX_ENT_COEF = 1e3
+
+
+def require_torch_device(name: str) -> None:
+    """Refuse what Torch can't use, where Stable-Baselines3 would fall back to the CPU in silence.
+
+    Raises UsageError for no device, NoDeviceError for one that isn't here.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"torch_device '{name}': use cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise NoDeviceError(f"torch_device '{name}': Torch finds no such GPU here; leave it at cpu")
 
 
 @dataclass(frozen=True)
@@ -94,8 +111,16 @@ class TrainConfig:
         for name in ("eval_freq", "n_eval_episodes", "checkpoint_freq"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        for name, most in (("learning_rate", 1.0), ("clip_range", 1.0)):
+            value = getattr(self, name)
+            if not 0 < value <= most:  # also not a number
+                raise UsageError(f"{name} must be positive and at most {most:g}, not {value}")
+        if not 0 <= self.ent_coef <= MAX_ENT_COEF:
+            raise UsageError(f"ent_coef must be between 0 and {MAX_ENT_COEF:g}, not {self.ent_coef}")
+        if self.tag and not _TAG.fullmatch(self.tag):
+            raise UsageError(f"tag '{self.tag[:90]}' may hold up to 80 letters, digits, '_', '-', '.'")
+        if self.n_envs > MAX_ENVS:
+            raise UsageError(f"n_envs must be at most {MAX_ENVS}, not {self.n_envs}")
 
     def episode(self) -> EpisodeConfig:
         """The environments' configuration."""
@@ -176,7 +201,9 @@ def train(
 
     Raises:
         UsageError: an unknown name, an impossible value, an unrecorded size, an unusable checkpoint.
+        NoDeviceError: the device, or the network's, isn't there.
     """
+    require_torch_device(config.torch_device)
     one_torch_thread()
     quiet_sb3()
     owned = tasks is None
@@ -210,8 +237,6 @@ class _Training:
         info = tasks.tasks[0].bench.device
         gpu = re.sub(r"[^a-z0-9]+", "_", info.name.lower()).strip("_")
         self.tag = config.tag or f"{gpu}_{config.reward}_s{config.seed}"
-        if not re.fullmatch(r"[\w.-]+", self.tag):
-            raise UsageError(f"tag '{self.tag}' may hold letters, digits, '_', '-' and '.' only")
         self.models, logs = out_dir / "models", out_dir / "logs"
         self.tensorboard = logs / "tensorboard"
         self.summary = logs / self.tag / f"training_summary_{gpu}.json"
@@ -237,9 +262,16 @@ class _Training:
         self.say("info", f"training {self.tag} for {left} steps: {self.tasks.label}, {PROTOCOL}")
         callback = _Callback(self, model)
         start = time.perf_counter()
-        model.learn(
-            left, callback=callback, tb_log_name=self.tag, reset_num_timesteps=config.resume_from is None
-        )
+        try:
+            model.learn(
+                left, callback=callback, tb_log_name=self.tag, reset_num_timesteps=config.resume_from is None
+            )
+        except ValueError as error:  # Torch's, of a distribution over NaN
+            if not any(torch.isnan(weights).any() for weights in model.policy.parameters()):
+                raise
+            raise WarpdeckError(
+                "the policy's weights stopped being numbers; use a smaller learning rate"
+            ) from error
         seconds = time.perf_counter() - start
         model.save(self.model_path)
         self.artifact("model", self.model_path)

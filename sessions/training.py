@@ -46,11 +46,12 @@ def train_session(
         NoDeviceError: the CUDA device isn't there.
     """
     registry.require_rl()
-    from ..agents.ppo import TrainConfig, train
+    from ..agents.ppo import TrainConfig, require_torch_device, train
     from ..agents.tasks import open_tasks
     from ..core.model import CacheMode
 
     config = TrainConfig(**settings)
+    require_torch_device(config.torch_device)
     with ExitStack() as stack:
         tasks = open_tasks(
             config.workloads,

@@ -22,7 +22,7 @@ from warpdeck.agents.ppo import TrainConfig, TrainResult, train
 from warpdeck.agents.rollout import RolloutConfig, rollout
 from warpdeck.agents.tasks import TaskSet, open_tasks
 from warpdeck.agents.vec_env import TaskVecEnv
-from warpdeck.core.errors import UsageError
+from warpdeck.core.errors import NoDeviceError, UsageError
 from warpdeck.kernels.loader import load_workload
 
 KERNELS = ("gemm", "reduction", "softmax")
@@ -187,13 +187,29 @@ def test_failed_configurations_do_not_stop_training(isolated_home: Path, tmp_pat
         ({"total_steps": 0}, "total_steps must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"eval_freq": -1}, "eval_freq must not be negative"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+        ({"learning_rate": 1e30}, "learning_rate must be positive and at most 1"),
+        ({"clip_range": -1.0}, "clip_range must be positive"),
+        ({"clip_range": float("nan")}, "clip_range must be positive"),
+        ({"ent_coef": float("inf")}, "ent_coef must be between 0 and 1000"),
+        ({"n_envs": 10**8}, "n_envs must be at most 4096"),
+        ({"torch_device": "abacus"}, "torch_device 'abacus': use cpu, cuda or cuda:N"),
         ({"tag": "../x"}, "tag '../x'"),
+        ({"tag": "x" * 300}, "may hold up to 80"),
         ({"resume_from": "/nowhere.zip"}, "/nowhere.zip: No such file"),
     ],
 )
 def test_bad_requests(tasks: TaskSet, tmp_path: Path, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         run(tasks, tmp_path, **changes)
+
+
+def test_a_network_on_a_gpu_that_is_not_there_is_refused(
+    tasks: TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(NoDeviceError, match="Torch finds no such GPU here"):
+        run(tasks, tmp_path, torch_device="cuda")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 broken"])
