@@ -24,7 +24,7 @@ from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation
 from ..kernels.imported import open_workload
 from ..kernels.recordings import open_device
-from ..telemetry.nvml import Sampler
+from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
 from .events import Kind, Lifecycle
@@ -288,6 +288,9 @@ class _Run:
             case: {"name": workload.vendor_name, "median_ms": measured.median_ms}
             for case, measured in bench.vendor().items()
         }
+        why = getattr(bench.backend, "vendor_problem", None)  # a recording has its times or has none
+        if why:
+            self._message("warning", f"the vendor's time is missing: {why}")
         self._log.sink(
             Kind.START,
             {

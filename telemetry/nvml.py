@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -271,7 +271,7 @@ def snapshot(which: Selector, *, slow: bool = True) -> Snapshot | None:
     handle = _handle(library, which)
     if handle is None:
         return None
-    return Snapshot(t=time.time(), **_fast(library, handle, which), **(_slow(which) if slow else {}))
+    return Snapshot(t=time.time(), **_fast(library, handle, which), **(slow_fields(which) if slow else {}))
 
 
 def load(which: Selector) -> Snapshot | None:
@@ -422,7 +422,7 @@ def _reasons(ask: Callable[..., Any]) -> tuple[str, ...] | None:
     return None if mask is None else decode_reasons(mask)
 
 
-def _slow(which: Selector) -> dict[str, Any]:
+def slow_fields(which: Selector) -> dict[str, Any]:
     """Fields that take 0.3 ms or more; PCIe throughput alone integrates over 20 ms."""
     library = _open()
     handle = _handle(library, which)
@@ -444,112 +444,3 @@ def _slow(which: Selector) -> dict[str, Any]:
         "pcie_gen": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
         "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
     }
-
-
-class Sampler:
-    """Reads one GPU in the background and hands each `Snapshot` to `sink` (called from its thread).
-
-    Fast fields are read every `interval_s`; slow ones every `slow_interval_s` by a second thread, whose
-    last values complete each snapshot. Inside `with sampler.paused():` no NVML call is in flight, so
-    that reading can't disturb what is timed there. Without a GPU nothing starts and nothing is sent.
-    """
-
-    def __init__(
-        self,
-        which: Selector,
-        sink: Callable[[Snapshot], None],
-        *,
-        interval_s: float = 1.0,
-        slow_interval_s: float = 5.0,
-    ) -> None:
-        self.which = which
-        self._sink = sink
-        self._intervals = (interval_s, slow_interval_s)
-        self._stop = threading.Event()
-        self._gate = threading.Condition()
-        self._pauses = 0
-        self._reading = 0
-        self._slow_values: dict[str, Any] = {}
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> Sampler:
-        """Start reading, if the GPU is there. Returns itself."""
-        if self._threads or device(self.which) is None:
-            return self
-        for target, interval in zip((self._read_fast, self._read_slow), self._intervals, strict=True):
-            thread = threading.Thread(
-                target=self._loop, args=(target, interval), name=f"nvml {self.which}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-        return self
-
-    def stop(self, timeout_s: float = 1.0) -> None:
-        """Stop reading; a thread stuck in the driver is left behind after `timeout_s`, as a daemon."""
-        self._stop.set()
-        with self._gate:
-            self._gate.notify_all()
-        for thread in self._threads:
-            thread.join(timeout_s)
-        self._threads.clear()
-
-    def paused(self) -> _Pause:
-        """Context manager (may nest, from any thread): no NVML call runs inside it."""
-        return _Pause(self)
-
-    def __enter__(self) -> Sampler:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    def _loop(self, read: Callable[[], None], interval: float) -> None:
-        while not self._stop.is_set():
-            with self._gate:
-                self._gate.wait_for(lambda: self._pauses == 0 or self._stop.is_set())
-                if self._stop.is_set():
-                    return
-                self._reading += 1
-            try:
-                read()
-            finally:
-                with self._gate:
-                    self._reading -= 1
-                    self._gate.notify_all()
-            self._stop.wait(interval)
-
-    def _read_fast(self) -> None:
-        reading = snapshot(self.which, slow=False)
-        if reading is not None:
-            self._sink(Snapshot(**{**reading.__dict__, **self._slow_values}))
-
-    def _read_slow(self) -> None:
-        self._slow_values = _slow(self.which)
-
-
-class _Pause:
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-
-    def __enter__(self) -> None:
-        gate = self._sampler._gate
-        with gate:
-            self._sampler._pauses += 1
-            # A call that hangs in the driver must not hang the measurement for ever.
-            gate.wait_for(lambda: self._sampler._reading == 0, timeout=1.0)
-
-    def __exit__(self, *exc: object) -> None:
-        gate = self._sampler._gate
-        with gate:
-            self._sampler._pauses -= 1
-            gate.notify_all()
-
-
-def disturbances(
-    before: dict[str, int], after: dict[str, int], ignore: Iterable[str] = ("power",)
-) -> list[str]:
-    """Which violation counters grew between two readings, without those in `ignore`.
-
-    A software power cap ("power") only labels a result; thermal, hardware and power-brake events spoil it.
-    """
-    return [name for name, value in after.items() if name not in ignore and value > before.get(name, value)]

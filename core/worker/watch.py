@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Watch:
         """What happened since `before`."""
         now = set(nvml.clock_event_reasons(self._uuid) or ())
         counters = nvml.violations(self._uuid)
-        spoiled = [f"{name} throttling" for name in nvml.disturbances(self._violations, counters)]
+        spoiled = [f"{name} throttling" for name in disturbances(self._violations, counters)]
         spoiled += sorted(now & nvml.DISTURBING_REASONS)
         capped = counters.get(_POWER, 0) > self._violations.get(_POWER, 0) or POWER_CAP in now
         labels = [POWER_CAP] if capped else []
@@ -64,6 +64,12 @@ class Watch:
             (labels if self._allow_shared else spoiled).append(text)
         self._violations, self._read = counters, time.monotonic()
         return Outcome(tuple(dict.fromkeys(spoiled)), tuple(labels), bool(others))
+
+
+def disturbances(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """Which violation counters grew between two readings and so spoil a measurement: thermal, hardware and
+    power-brake events. A software power cap is only worth a label."""
+    return [name for name, value in after.items() if name != _POWER and value > before.get(name, value)]
 
 
 def foreign(listed: list[nvml.ComputeProcess], workers: Collection[int]) -> tuple[str, ...]:
