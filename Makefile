@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help tune test check lint types imports tests docs format soak clean
+.PHONY: help tune test check lint types imports tests docs screenshots format soak clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 tune: $(VENV)/.base ## install the base and tune softmax on the recording that ships with it
 	$(BIN)/warpdeck tune softmax --device recorded:h200
@@ -36,6 +36,9 @@ tests:
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+screenshots: ## draw docs/images again, from seeded runs on the recording
+	$(BIN)/python docs/screenshots.py
 
 format: ## apply the formatter and the safe fixes
 	$(BIN)/ruff check --fix .

@@ -1,7 +1,9 @@
-"""Screenshots for README and documentation: a seeded run on a recording, shown by the console itself.
+"""Screenshots for README and documentation: seeded runs on a recording, shown by the console itself.
 
-`python docs/screenshots.py [--device recorded:h200] [--out docs/images]` writes one SVG a screen. Braille is
-redrawn as dots, since most fonts that viewers fall back to have none.
+`python docs/screenshots.py [--device recorded:h200] [--out docs/images]` writes one SVG a screen. The same
+code and recording give the same bytes: runs are seeded, sizes are fixed, and the events are shown as if they
+had come at even intervals from a fixed time on. Braille is redrawn as dots, since most fonts that viewers
+fall back to have none; nothing is fetched when a picture is viewed.
 """
 
 from __future__ import annotations
@@ -13,19 +15,39 @@ import math
 import os
 import re
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-SIZE = (120, 36)
+if TYPE_CHECKING:
+    from warpdeck.tui.screens.run import RunScreen
+
+SIZES = {"wide": (120, 40), "small": (80, 24)}
+BEGAN = 1_795_953_600.0  # 2026-11-29 12:00 UTC
+EVENT_S = 0.02  # between two events, as if on a GPU
+MAIN = "softmax-tpe-1"
+# name, workload, agent, sizes, steps: the last is what the Run screen shows.
+RUNS = (
+    ("reduction-random-1", "reduction", "random", (8192,), 60),
+    ("gemm-tpe-1", "gemm", "tpe", (1024, 4096), 80),
+    (MAIN, "softmax", "tpe", (1024, 4096, 8192), 120),
+)
 # Dot numbering of Unicode braille: bit i is at (column, row).
 DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 TEXT = re.compile(
     r'<text class="(?P<class>[^"]*)" x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)" textLength="(?P<length>[\d.]+)"'
     r"[^>]*>(?P<text>[^<]*)</text>"
 )
+LINE_CLIP = re.compile(
+    r'<clipPath id="[^"]*line-\d+">.*?</clipPath>\s*| clip-path="url\(#[^"]*line-\d+\)"', re.DOTALL
+)
+FONT_FACE = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
+FONTS = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 
 
-def with_dots(svg: str, line_height: float = 24.4) -> str:
-    """The SVG with every braille character replaced by circles of its colour."""
+def portable(svg: str, line_height: float = 24.4) -> str:
+    """The SVG without fonts from elsewhere, and with dots of its colour for every braille character."""
 
     def redraw(match: re.Match[str]) -> str:
         text = html.unescape(match["text"]).replace("\xa0", " ")
@@ -33,7 +55,7 @@ def with_dots(svg: str, line_height: float = 24.4) -> str:
             return match[0]
         width = float(match["length"]) / len(text)
         left, top = float(match["x"]), float(match["y"]) - 0.75 * line_height
-        circles = []
+        dots = []
         for i, character in enumerate(text):
             bits = ord(character) - 0x2800
             if not 0 <= bits < 256:
@@ -42,71 +64,99 @@ def with_dots(svg: str, line_height: float = 24.4) -> str:
                 if bits >> bit & 1:
                     x = left + (i + 0.28 + 0.5 * column) * width
                     y = top + (0.125 + 0.25 * row) * line_height
-                    circles.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.9"/>')
+                    dots.append(f"M{x - 1.7:.0f} {y - 1.7:.0f}h3v3h-3z")
         rest = "".join(" " if 0x2800 <= ord(c) < 0x2900 else c for c in text).replace(" ", "\xa0")
         kept = match[0].replace(match["text"], html.escape(rest)) if rest.strip("\xa0") else ""
-        return f'{kept}<g class="{match["class"]}">{"".join(circles)}</g>'
+        return f'{kept}<path class="{match["class"]}" d="{"".join(dots)}"/>'
 
-    return TEXT.sub(redraw, svg)
+    svg = FONT_FACE.sub("", svg).replace("Fira Code, monospace", FONTS)
+    svg = re.sub(r"terminal-\d+-", "t-", TEXT.sub(redraw, svg))
+    svg = LINE_CLIP.sub(
+        "", svg
+    )  # every text says its length: there is nothing to clip, and it doubles the size
+    return re.sub(r"\n\s*", "\n", svg)
 
 
-async def shoot(folder: Path, out: Path) -> None:
-    """Write the screens over the one session in `folder`'s parent."""
+def respaced(folder: Path, sessions: Path, name: str, began: float) -> Path:
+    """A copy of the session whose events are `EVENT_S` apart, so that no picture depends on how fast this
+    machine is."""
+    from warpdeck.sessions.store import SessionStore
+
+    with SessionStore.open(folder) as source, SessionStore.create(sessions, name, source.header()) as copy:
+        events = [e for e in source.events(0) if e.kind != "artifact"]
+        copy.append_many([(e.kind, e.data, began + i * EVENT_S) for i, e in enumerate(events)])
+        return copy.folder
+
+
+async def shoot(save: Callable[[Any, str], None], screen: Any, size: tuple[int, int], *shots: str) -> None:
+    """Open an app on a screen; a shot is the picture's name, or keys in brackets."""
     from warpdeck.tui.app import WarpdeckApp
     from warpdeck.tui.screens.run import RunScreen
-    from warpdeck.tui.screens.sessions import SessionsScreen
-    from warpdeck.tui.sources import ReplaySource
 
-    def save(app: WarpdeckApp, name: str) -> None:
+    app = WarpdeckApp(screen)
+    async with app.run_test(size=size) as pilot:
+        await app.workers.wait_for_complete()
+        for shot in shots:
+            if isinstance(screen, RunScreen):
+                for _ in range(5):  # the plots and the table are drawn less often than polled
+                    await screen.tick()
+            await pilot.pause()
+            if shot.startswith("["):
+                await pilot.press(shot.strip("[]"))
+            else:
+                save(app, shot)
+
+
+async def screens(sessions: Path, out: Path) -> None:
+    """Write every picture."""
+    from warpdeck.tui.screens.run import RunScreen
+    from warpdeck.tui.screens.sessions import SessionsScreen
+    from warpdeck.tui.sources import LiveSource, ReplaySource
+
+    def save(app: Any, name: str) -> None:
         path = out / f"{name}.svg"
-        path.write_text(with_dots(app.export_screenshot(title="warpdeck")))
+        path.write_text(portable(app.export_screenshot(title="warpdeck")))
         print(path)
 
-    run = RunScreen(ReplaySource(folder, start=math.inf, clock=lambda: 0.0), interval=None)
-    app = WarpdeckApp(run)
-    async with app.run_test(size=SIZE) as pilot:
-        await run.tick()
-        await pilot.pause()
-        save(app, "run")
-        await pilot.press("question_mark")
-        await pilot.pause()
-        save(app, "help")
-    start = SessionsScreen(folder.parent, interval=None)
-    app = WarpdeckApp(start)
-    async with app.run_test(size=SIZE) as pilot:
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        save(app, "sessions")
+    def replay(start: float) -> RunScreen:
+        return RunScreen(ReplaySource(sessions / MAIN, start=start, clock=lambda: 0.0), interval=None)
+
+    def live() -> RunScreen:
+        return RunScreen(LiveSource(sessions / MAIN), interval=None)
+
+    await shoot(save, live(), SIZES["wide"], "run", "[question_mark]", "help")
+    await shoot(save, live(), SIZES["small"], "run-80x24")
+    await shoot(save, replay(math.inf), SIZES["wide"], "[6]", "replay")
+    await shoot(save, SessionsScreen(sessions, interval=None), SIZES["wide"], "start")
 
 
 def main() -> None:
-    """Make a run, then its screenshots."""
+    """Make the runs, then the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="recorded:h200")
-    parser.add_argument("--workload", default="softmax")
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    out = options.out.absolute()
     os.environ.pop("NO_COLOR", None)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     from warpdeck.sessions.launch import launch_run
     from warpdeck.sessions.spec import RunSpec
 
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["WARPDECK_HOME"] = home
-        spec = RunSpec(
-            options.workload,
-            agent="tpe",
-            device=options.device,
-            sizes=(options.size,),
-            steps=options.steps,
-            seed=1,
-        )
-        run = launch_run(spec, name="softmax-tpe-screenshots")
-        if run.wait():
-            raise SystemExit(f"the run failed: {run.last_words()}")
-        asyncio.run(shoot(run.folder, options.out))
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["HOME"] = scratch  # the start screen shows where the sessions are
+        home = Path(scratch, ".local/share/warpdeck")
+        shown = home / "sessions"
+        for number, (name, workload, agent, sizes, steps) in enumerate(RUNS):
+            os.environ["WARPDECK_HOME"] = str(Path(scratch, "runs"))
+            spec = RunSpec(workload, agent=agent, device=options.device, sizes=sizes, steps=steps, seed=1)
+            run = launch_run(spec, name=name)
+            if run.wait():
+                raise SystemExit(f"the run failed: {run.last_words()}")
+            os.environ["WARPDECK_HOME"] = str(home)
+            respaced(run.folder, shown, name, BEGAN + 600 * number)
+        asyncio.run(screens(shown, out))
 
 
 if __name__ == "__main__":

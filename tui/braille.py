@@ -163,7 +163,7 @@ def draw(
     """Draw a plot with axes into `width` × `height` characters.
 
     Returns None if there is nothing to draw or no room (under 16 × 3). The x axis takes the two bottom
-    rows from 6 rows on, with its label at its end; the unit follows every number of the y axis.
+    rows from 6 rows on, with its label before its numbers; the unit follows every number of the y axis.
     """
     limits = bounds(series)
     if limits is None or width < 16 or height < 3:
@@ -214,21 +214,20 @@ def draw(
 def _x_axis(
     codes: NDArray[np.uint32], row: int, gutter: int, x_low: float, x_high: float, label: str
 ) -> None:
-    """The axis line, its numbers and its label in the two rows from `row`."""
+    """The axis line, its label and its numbers in the two rows from `row`."""
     columns = codes.shape[1] - gutter
     if len(label) > columns // 2:
         label = ""
-    end = codes.shape[1] - (len(label) + 1 if label else 0)
-    _write(codes, row + 1, codes.shape[1] - len(label), label)
+    _write(codes, row + 1, 0, label)
     codes[row, gutter - 1] = ord("└")
     codes[row, gutter:] = ord("─")
     marks = [t for t in ticks(x_low, x_high, max(2, columns // 10)) if t == round(t)]
-    free = 0
+    free = len(label) + 1 if label else 0
     for mark, name in zip(marks, tick_labels(marks), strict=True):
         column = gutter + round((mark - x_low) / (x_high - x_low) * (columns - 1))
         start = min(max(column - len(name) // 2, free), codes.shape[1] - len(name))
         codes[row, column] = ord("┴")
-        if start >= free and start + len(name) <= end:
+        if start >= free:
             _write(codes, row + 1, start, name)
             free = start + len(name) + 1
 

@@ -118,3 +118,22 @@ def test_bar(fraction: float, drawn: str) -> None:
 @given(fraction=st.floats(-2, 3), width=st.integers(0, 40))
 def test_a_bar_has_its_width(fraction: float, width: int) -> None:
     assert len(bar(fraction, width)) == width
+
+
+def test_axes_say_what_they_measure() -> None:
+    series = [Series.of(np.arange(1, 121), np.linspace(1, 2, 120), Shape.DOTS, "a", "a")]
+    rows = picture(draw(series, 38, 11, x_label="step", y_unit="×"))
+    assert "1.5×┤" in "\n".join(rows)
+    assert rows[-1].split() == ["step", "50", "100"]
+
+
+def test_the_two_constants_look_different() -> None:
+    x = np.arange(50)
+    series = [
+        Series.of(x, 1 + x / 50, Shape.DOTS, "a", "a"),
+        Series.of([0], [1.0], Shape.DASHES, "b", "b"),
+        Series.of([0], [2.0], Shape.DOTTED, "c", "c"),
+    ]
+    frame = draw(series, 60, 12)
+    assert frame is not None
+    assert dots_of(frame, 1) > 1.5 * dots_of(frame, 2) > 0
