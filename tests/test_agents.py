@@ -195,7 +195,8 @@ def test_time_limit_leaves_pauses_out(tmp_path: Path) -> None:
     assert 0 < report.steps < 9
 
 
-def test_tpe_learns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("learner", ["tpe", "ppo"])
+def test_learners_learn(learner: str, tmp_path: Path) -> None:
     """On a smooth space, 40 evaluations come closer to the optimum than random's on average over seeds."""
     steps = tuple(range(8))
     wide = workload({k: tuple(2**i for i in steps) for k in "abcd"}, "a * b <= 4096")
@@ -209,7 +210,7 @@ def test_tpe_learns(tmp_path: Path) -> None:
         ]
         return float(np.mean(found))
 
-    assert regret("tpe") < regret("random") / 1.5
+    assert regret(learner) < regret("random") / 1.5
 
 
 @given(
