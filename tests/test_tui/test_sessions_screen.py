@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -73,7 +74,7 @@ async def test_an_ended_session_opens_at_its_end_and_goes_back(
         await console.settle()
         assert "REPLAY · softmax" in console.lines[0] and "✔ finished" in console.lines[1]
         await console.press("5")
-        assert "step 30/60" in console.lines[1]
+        assert re.search(r"step [345]\d/60", console.lines[1])  # it plays on, as fast as the clock
         await console.press("q")
         assert console.app.screen is console.screen
         await console.press("q")
