@@ -174,6 +174,8 @@ class Bench:
         self._baselines.extend(baselines)
         for evaluation in evaluations:
             self._count(evaluation)
+        if not self.device.recorded:  # that baseline was measured in another process, at another time
+            self._since_baseline = BASELINE_EVERY
 
     def _restricted(self, config: Config) -> Evaluation | None:
         reasons = [self.space.why_invalid(config, case.params) for case in self.cases]
