@@ -34,6 +34,7 @@ __all__ = ["SPACE", "UNKNOWN_DEVICE", "VARIANT", "read"]
 SPACE = "imported"
 VARIANT = "recorded"
 UNKNOWN_DEVICE = "unknown device"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -107,6 +108,11 @@ def _document(path: Path, raw: bytes) -> tuple[dict[str, Any], list[str]]:
         return data, [note + ("; its last row is unfinished and left out" if cut else "")]
     if not isinstance(data, dict):
         raise UsageError(f"{path}: not a recording (its top level is not an object)")
+    if _SURROGATE.search(raw):
+        try:
+            json.dumps(data, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{path}: damaged: half of a surrogate pair is no text") from None
     return data, []
 
 
@@ -136,7 +142,9 @@ def _recording(
         raise UsageError("no configuration in it has a time")
     _note_oddities(foreign, timed)
     kernel = foreign.kernel or (problem.kernel if problem else None)
-    size = foreign.problem_size if foreign.problem_size is not None else problem and problem.problem_size
+    size = _size(
+        foreign.problem_size if foreign.problem_size is not None else problem and problem.problem_size
+    )
     device = device_name or foreign.device or (problem.device if problem else None)
     if not device:
         foreign.notes.append("the device is unknown: nothing in the file names it (--device-name does)")
@@ -268,6 +276,13 @@ def _word(text: str) -> str:
     if not word:
         raise UsageError(f"{text!r} has no letter or digit to make a name of; give --name")
     return word
+
+
+def _size(size: Any) -> Any:
+    """A problem size as a whole number, a text or a list of these."""
+    if isinstance(size, list):
+        return [_size(part) for part in size[:8] if not isinstance(part, list)]
+    return size if size is None or isinstance(size, int | str) else str(size)[:80]
 
 
 def _case(size: Any) -> str:
