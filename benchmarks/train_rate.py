@@ -3,10 +3,11 @@
     python benchmarks/train_rate.py [--device recorded:h200] [--total-steps 50000] [--seeds 3]
 
 Prints Markdown. The rate is of the whole command `warpdeck train`, its start and its files included, by the
-clock (other work on the machine counts) and by its processor time, and of the training alone. A hit: the step
-of one deterministic 10-step episode whose time, as the episode measured it, is the fastest has a configuration
-tied with the optimum. Tied: by `core.stats.tied` over the rounds of the whole recording, of which the episode
-saw five samples a step. Beside it, the same of random choices, and of the policy's first step alone.
+clock (other work on the machine counts) and by its processor time, and of the training alone. A hit: the
+step of one deterministic 10-step episode whose time, as the episode measured it, is the fastest has a
+configuration tied with the optimum. Tied: by `core.stats.tied` over the rounds of the whole recording, of
+which the episode saw five samples a step. Beside it, the same of random choices, and of the policy's first
+step alone.
 """
 
 from __future__ import annotations
