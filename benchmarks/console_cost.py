@@ -1,7 +1,9 @@
 """What the console costs: a plot's refresh, CPU and terminal output while a run goes on, memory.
 
-`python benchmarks/console_cost.py [--seconds N]`. Targets: 20 ms a plot refresh at 10,000 points, 15% of a
-core and 30 KB/s at 4 Hz, 80 MB. Layout, compositor and ANSI encoding are paid; the bytes are dropped.
+`python benchmarks/console_cost.py [--seconds N] [--recorded]`. Targets: 20 ms a plot refresh at 10,000
+points, 15% of a core and 30 KB/s at 4 Hz, 80 MB. Layout, compositor and ANSI encoding are paid; the bytes are
+dropped.
+`--recorded`: while a real run on the recording that ships goes on, instead of a made-up one at 20 steps/s.
 """
 
 from __future__ import annotations
@@ -86,12 +88,14 @@ async def measure(folder: Path, seconds: float, size: tuple[int, int]) -> dict[s
         while screen.state.info is None:
             await asyncio.sleep(0.05)
         await asyncio.sleep(1.5)
+        step = screen.state.step
         cpu, wall, written = time.process_time(), time.perf_counter(), CountingDriver.written
         await asyncio.sleep(seconds)
         took = time.perf_counter() - wall
         found["cpu_percent"] = 100 * (time.process_time() - cpu) / took
         found["output_kb_s"] = (CountingDriver.written - written) / took / 1024
         found["rss_mb"] = resident_mb()
+        found["steps_s"] = (screen.state.step - step) / took
         if screen._timer is not None:
             screen._timer.pause()
         await asyncio.sleep(0.3)
@@ -109,7 +113,8 @@ def write_on(folder: Path) -> None:
     """The run: append steps until killed."""
     lock = alive.RunLock.acquire(folder)
     with SessionStore.open(folder, writable=True) as store:
-        for events in itertools.islice(console_session.stream(seed=2), 100_000):
+        first = store.state().step + 1
+        for events in itertools.islice(console_session.stream(seed=2, first=first), 100_000):
             store.append_many(events)
             time.sleep(1 / console_session.STEPS_PER_S)
     lock.release()
@@ -119,15 +124,22 @@ def main() -> None:
     """Measure and print one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--steps", type=int, default=2000, help="already in the session")
+    parser.add_argument(
+        "--steps", type=int, default=2000, help="already in the session; with --recorded, that the run makes"
+    )
+    parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
         write_on(options.write)
         return
     with tempfile.TemporaryDirectory() as home:
-        folder = console_session.write(Path(home), options.steps)
-        writer = subprocess.Popen([sys.executable, __file__, "--write", str(folder)])
+        if options.recorded:
+            run = console_session.recorded(Path(home), options.steps)
+            folder, writer = run.folder, run.process
+        else:
+            folder = console_session.write(Path(home), options.steps)
+            writer = subprocess.Popen([sys.executable, __file__, "--write", str(folder)])
         try:
             found = asyncio.run(measure(folder, options.seconds, (120, 40)))
         finally:

@@ -1,4 +1,5 @@
-"""A made-up run on disk for the console's benchmarks: evaluations, steps, NVML samples, messages."""
+"""Runs for the console's benchmarks: a made-up one (evaluations, steps, NVML samples, messages), and a real
+one on the recording that ships."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from warpdeck.sessions.launch import Launched, launch_run
+from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
 DEVICE = {"name": "NVIDIA H200", "spec": "cuda:0", "sm_count": 132, "sm_clock_max_mhz": 1980.0}
@@ -82,9 +85,9 @@ def step_events(step: int, rng: random.Random, best: float) -> tuple[list[tuple[
     return events, best
 
 
-def stream(seed: int = 1) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def stream(seed: int = 1, first: int = 0) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """What each step logs, without end."""
-    rng, best, step = random.Random(seed), 0.0, 0
+    rng, best, step = random.Random(seed), 0.0, first
     while True:
         events, best = step_events(step, rng, best)
         yield events
@@ -107,3 +110,11 @@ def write(sessions: Path, steps: int, name: str = "benchmark", *, ended: bool = 
         if ended:
             store.append("state", {"state": "finished", "reason": ""}, began + steps)
         return store.folder
+
+
+def recorded(sessions: Path, steps: int) -> Launched:
+    """A real run of `steps` steps on the recording, in a process of its own."""
+    spec = RunSpec(
+        "softmax", agent="random", device="recorded:h200", sizes=(1024, 4096, 8192), steps=steps, seed=1
+    )
+    return launch_run(spec, name="recorded", sessions=sessions)
