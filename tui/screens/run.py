@@ -356,7 +356,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
 def replay_line(playback: Playback, state: RunState, width: int) -> str:
     """ "▶ playing 4×  0:12 / 0:43  ████····  step 12": what the replay bar says."""
-    mark = "▶ playing" if playback.playing else "‖ paused "
+    ended = playback.position >= playback.length
+    mark = "▶ playing" if playback.playing else "◼ at end " if ended else "‖ paused "
     head = f"{mark} {playback.speed:g}×  {duration(playback.position)} / {duration(playback.length)}  "
     tail = f"  step {state.step}"
     room = max(0, min(40, width - len(head) - len(tail)))
