@@ -186,12 +186,11 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
         state = as_seen(store.state(), running=running)
         if code not in WITH_RESULT:
             error(state.reason or launched.last_words() or "the run ended without saying why")
-        if state.best is not None:
-            document = tune_document(store, state)
-            if as_json:
-                json_document(document)
-            elif not as_jsonl and not silent:
-                show_result(document)
+        document = tune_document(store, state)
+        if as_json and state.info is not None:  # also without a best: the counts say what happened
+            json_document(document)
+        elif state.best is not None and not as_json and not as_jsonl and not silent:
+            show_result(document)
     if code is ExitCode.BUDGET:
         message(
             "the time limit ended the search; more seconds in all: "

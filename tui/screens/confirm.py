@@ -15,11 +15,11 @@ class ConfirmScreen(ModalScreen[bool]):
     """Returns True for yes. `keys`: further keys that mean yes, so that the key that asked can answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,enter", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
         Binding("n,escape", "answer(False)", "No", id="confirm.no"),
     ]
 
-    AUTO_FOCUS = ""  # the keys answer; the buttons are for the mouse
+    AUTO_FOCUS = ""  # the keys answer (enter doesn't: it may have been meant for the screen below)
 
     def __init__(self, question: str, detail: str, *, yes: str, no: str, keys: str = "") -> None:
         super().__init__()
