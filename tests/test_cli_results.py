@@ -24,7 +24,7 @@ def test_json_is_printed_when_no_configuration_worked(tmp_path: Path) -> None:
     file = tmp_path / made.file_name
     recording.save(replace(made, entries=failed), file)
     command = [sys.executable, "-m", "warpdeck", "tune", "softmax", "--device", f"recorded:{file}"]
-    command += "--size 256 --agent random --steps 3 --headless --json".split()
+    command += ["--size", "256", "--agent", "random", "--steps", "3", "--headless", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)
     assert done.returncode == 1
