@@ -148,8 +148,8 @@ def migrate(
 
 
 @contextmanager
-def plain_errors(folder: Path) -> Iterator[None]:
-    """SQLite's and the system's errors as one line that says what to do."""
+def plain_errors(folder: Path, *, resumable: bool = True) -> Iterator[None]:
+    """SQLite's and the system's errors as one line that says what to do; a new session can't be resumed."""
     try:
         yield
     except sqlite3.Error as error:
@@ -158,7 +158,7 @@ def plain_errors(folder: Path) -> Iterator[None]:
         if "is full" in text:
             raise WarpdeckError(
                 f"session {name}: the disk of {folder} is full; free some space, then "
-                f"`warpdeck tune --resume {name}`"
+                + (f"`warpdeck tune --resume {name}`" if resumable else "try again")
             ) from error
         if "readonly" in text:
             raise WarpdeckError(
@@ -174,7 +174,8 @@ def plain_errors(folder: Path) -> Iterator[None]:
             raise WarpdeckError(
                 f"session {name}: reading or writing {folder} failed (disk I/O error): check the disk"
             ) from error
-        if type(error) is sqlite3.DatabaseError:  # corrupt content; subclasses are other mistakes
+        # Corrupt content, or tables of another shape; other subclasses are mistakes of ours.
+        if type(error) is sqlite3.DatabaseError or "no such column" in text:
             raise UsageError(f"session {name} is damaged: {text} ({folder / paths.DATABASE})") from error
         raise
     except OSError as error:

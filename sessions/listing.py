@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..core.errors import UsageError, WarpdeckError
 from . import alive, paths
 from .events import Lifecycle
 from .report import tune_document
+from .state import RunState
 from .store import SessionStore
 
 DAMAGED = "damaged"
@@ -84,8 +86,17 @@ def describe(folder: Path) -> SessionInfo:
         running, starting = alive.is_running(folder), alive.is_starting(folder)
         with SessionStore.open(folder) as store:
             header, state = store.header(), store.state()
+        return _line(folder, header, state, running=running, starting=starting)
     except WarpdeckError as error:
         return SessionInfo(folder.name, error=str(error))
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        # Readable rows with odd content; whatever it is, the other sessions are to be seen.
+        return SessionInfo(folder.name, error=f"session {folder.name} is damaged: {error}")
+
+
+def _line(
+    folder: Path, header: Mapping[str, Any], state: RunState, *, running: bool, starting: bool
+) -> SessionInfo:
     state = alive.as_seen(state, running=running, starting=starting)
     info = state.info
     began = state.started or header.get("created")

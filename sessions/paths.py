@@ -18,6 +18,7 @@ from ..core.errors import UsageError, WarpdeckError
 
 DATABASE = "session.db"
 ARTIFACTS = "artifacts"
+NEWEST = ("last", "latest")  # what stands for the newest session where one is named
 STAMP = "created"  # an empty file, made with the session
 
 # SQLite's write-ahead log needs shared memory between processes, which these don't give.
@@ -118,6 +119,8 @@ def new_id(workload: str, agent: str, now: datetime | None = None) -> str:
 
 def check_name(name: str) -> str:
     """`name`, if it can be a session's. Raises UsageError otherwise."""
+    if name in NEWEST:
+        raise UsageError(f"session name {name!r} stands for the newest session; give another")
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"session name {name!r}: use up to 80 letters, digits, dots, dashes and underscores, "
@@ -128,8 +131,11 @@ def check_name(name: str) -> str:
 
 def make_folder(folder: Path) -> None:
     """Create a private session folder. Raises UsageError if it exists, WarpdeckError if it can't be made."""
+    parent = folder.parent
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if parent.is_symlink() or parent.parent.is_symlink():  # to a folder that isn't there yet, perhaps
+            parent = parent.resolve()
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
         (folder / ARTIFACTS).mkdir()
         (folder / STAMP).touch()
@@ -179,7 +185,7 @@ def resolve(name: str | Path, sessions: Path | None = None) -> Path:
     folders = {folder.name: folder for folder in session_folders(sessions)}
     if text in folders:
         return folders[text]
-    if text in ("last", "latest"):
+    if text in NEWEST:
         if folders:
             return list(folders.values())[-1]
         raise UsageError("there are no sessions yet; `warpdeck tune softmax` makes one")

@@ -234,7 +234,15 @@ class _Run:
         return told
 
     def _logged(self, kind: Kind) -> list[Evaluation]:
-        return [Evaluation.from_json(event.data) for event in self._store.events(kinds=[kind])]
+        found = []
+        for event in self._store.events(kinds=[kind]):
+            try:
+                found.append(Evaluation.from_json(event.data))
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise UsageError(
+                    f"session {self._store.id} is damaged: event {event.seq} ({kind}): {error}"
+                ) from None
+        return found
 
     def _refuse_other_device(self, bench: Bench) -> None:
         was, now = self._before.info and self._before.info.device, bench.device

@@ -281,6 +281,9 @@ def _is_death(event: Event) -> bool:
 def _start(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     info = RunInfo(event.data)
     _ = info.workload, info.agent, info.cases, info.device  # a damaged header fails here, not in a widget
+    for part in ("knobs", "baseline", "vendor", "floors", "protocol", "versions"):
+        if not isinstance(event.data.get(part) or {}, Mapping):
+            raise TypeError(f"{part} is no object")
     changes["info"] = info
 
 
@@ -348,6 +351,8 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     data = event.data
     for config in data.get("tied") or ():
         dict(config)
+    for part in (data.get("best"), data.get("baseline"), *(data.get("cases") or ())):
+        dict(part or {})  # damage fails here, not where it is shown
     changes["result"] = data
     changes["leaderboard"] = _with_finalists(
         state.leaderboard, data.get("finalists") or (), paired=data.get("comparison") != "unpaired"

@@ -88,7 +88,7 @@ class SessionStore:
         try:
             # Built aside and renamed, so that a database that exists is complete.
             partial = folder / (paths.DATABASE + ".new")
-            with plain_errors(folder):
+            with plain_errors(folder, resumable=False):
                 db = sqlite3.connect(partial, isolation_level=None)
                 try:
                     db.executescript(
@@ -158,7 +158,10 @@ class SessionStore:
         """All facts about the session as a whole."""
         with self._lock, plain_errors(self.folder):
             rows = self._db.execute("SELECT key, value FROM meta").fetchall()
-        return {key: json.loads(value) for key, value in rows}
+        try:
+            return {key: json.loads(value) for key, value in rows}
+        except (ValueError, TypeError):
+            raise UsageError(f"session {self.id} is damaged: its header holds no JSON") from None
 
     def set_header(self, facts: Mapping[str, Any]) -> None:
         """Add or replace facts."""
@@ -231,6 +234,8 @@ class SessionStore:
                     (after, last, *chosen),
                 ).fetchall()
             for seq, t, kind, text in rows:
+                if not isinstance(t, float) or not isinstance(kind, str):
+                    raise UsageError(f"session {self.id} is damaged: event {seq} has no time or kind")
                 yield Event(seq, t, kind, self._decode(seq, text))
             if len(rows) < portion:
                 return
@@ -369,6 +374,8 @@ class SessionStore:
 
     def _last(self) -> tuple[int, float]:
         row = self._db.execute("SELECT seq, t FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+        if row and not isinstance(row[1], float):
+            raise UsageError(f"session {self.id} is damaged: event {row[0]} has no time")
         return (row[0], row[1]) if row else (0, 0.0)
 
     def _decode(self, seq: int, text: str) -> dict[str, Any]:

@@ -121,6 +121,33 @@ def test_a_list_shows_damage_and_goes_on(swept, sessions):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE event SET t = 'noon'",
+        "UPDATE event SET kind = x'ff00' WHERE seq = 2",
+        "UPDATE event SET data = x'ff' WHERE seq = 2",
+        "UPDATE event SET data = '[]' WHERE seq = 2",
+        "UPDATE meta SET value = '{'",
+        "UPDATE event SET data = json_set(data, '$.knobs', json('[1]')) WHERE kind = 'start'",
+        "INSERT INTO event SELECT MAX(seq) + 1, MAX(t), 'result', '{\"best\": 5}' FROM event",
+        "DROP TABLE event; CREATE TABLE event (a)",
+    ],
+)
+def test_readable_rows_with_odd_content_are_damage(swept, sessions, damage):
+    swept.close()
+    shutil.copytree(sessions / "swept", sessions / "odd")
+    db = sqlite3.connect(sessions / "odd" / "session.db", isolation_level=None)
+    db.executescript(f"DELETE FROM snapshot; DELETE FROM series; {damage}")
+    db.close()
+    found = {info.id: info for info in listing.list_sessions()}
+    assert found["swept"].state == "finished"
+    assert (found["odd"].state, found["odd"].started) == ("damaged", None)
+    assert found["odd"].error and "damaged" in found["odd"].error and "\n" not in found["odd"].error
+    with pytest.raises(UsageError, match="damaged"):
+        listing.show(sessions / "odd")
+
+
 def test_show_tells_what_the_session_knows(swept, sessions):
     document = listing.show(sessions / "swept")
     assert document["state"] == "finished"
@@ -157,6 +184,13 @@ def test_names_resolve_by_beginning_by_last_and_by_path(sessions):
         paths.resolve("zzz")
     with pytest.raises(UsageError, match="no session there"):
         paths.resolve("./nowhere")
+
+
+def test_a_home_may_be_a_link_to_what_is_not_there_yet(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    monkeypatch.setenv("WARPDECK_HOME", str(tmp_path / "link"))
+    with SessionStore.create(paths.home().sessions, "first", {}):
+        assert (tmp_path / "later" / "sessions" / "first" / "session.db").is_file()
 
 
 def test_last_without_sessions_says_how_to_make_one(isolated_home):

@@ -297,7 +297,7 @@ def test_a_name_that_exists_or_is_impossible_is_a_usage_error(tmp_path, session)
     with pytest.raises(UsageError, match="exists already"):
         SessionStore.create(tmp_path, "s1", {})
     assert session.header()["seed"] == 7  # the first one is untouched
-    for name in ("", "../up", "a/b", ".hidden", "x" * 81, "a b"):
+    for name in ("", "../up", "a/b", ".hidden", "x" * 81, "a b", "last", "latest"):
         with pytest.raises(UsageError, match="session name"):
             SessionStore.create(tmp_path, name, {})
 
