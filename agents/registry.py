@@ -94,21 +94,27 @@ def make(name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] |
     Raises:
         UsageError: unknown agent or option, an impossible value, no valid configuration, or a missing extra.
     """
+    values = settings(name, options or {})
+    return agent_spec(name).build(bench, seed=seed, **values)
+
+
+def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """An agent's options as it takes them. UsageError for an unknown agent or option, or a bad value."""
     spec = agent_spec(name)
     values: dict[str, Any] = {}
-    for key, value in (options or {}).items():
+    for key, value in options.items():
         if key not in spec.options:
             hint = near(key, spec.options) if spec.options else "it takes none"
             raise UsageError(f"agent '{name}' has no option '{key}'; {hint}")
         least = spec.options[key]
         try:
             values[key] = type(least)(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             kind = "a whole number" if isinstance(least, int) else "a number"
             raise UsageError(f"agent '{name}': {key} must be {kind}, not '{value}'") from None
         if not least <= values[key] < math.inf:
             raise UsageError(f"agent '{name}': {key} must be at least {least}, not {value}")
-    return spec.build(bench, seed=seed, **values)
+    return values
 
 
 def require_rl() -> None:

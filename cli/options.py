@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -58,6 +60,18 @@ def pairs(texts: Sequence[str] | None, option: str = "--knob") -> dict[str, str]
                 raise UsageError(f"{option} {name.strip()} is given twice")
             found[name.strip()] = value.strip()
     return found
+
+
+def writable(file: Path | None, option: str) -> None:
+    """Refuse a file that can't be written before the work that it is for. UsageError says why."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise UsageError(f"{option} {file}: is a folder; give a file's name")
+    if not file.parent.is_dir():
+        raise UsageError(f"{option} {file}: there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{option} {file}: can't be written")
 
 
 def choice(option: str, value: str, allowed: Sequence[str]) -> str:

@@ -67,13 +67,13 @@ def sweep(
             allow_shared=allow_shared,
             as_json=as_json,
         )
-    from ..sessions.launch import launch_run
+    from ..sessions.launch import check, launch_run
     from ..sessions.spec import RunSpec
 
     options.choice("--cache", cache, ("cold", "hot"))
-    sessions = []
-    for workload in workloads:
-        spec = RunSpec(
+    options.writable(csv, "--csv")
+    specs = [
+        RunSpec(
             workload=workload,
             agent="sweep",
             device=device,
@@ -86,6 +86,12 @@ def sweep(
             seed=seed,
             allow_shared=allow_shared,
         )
+        for workload in workloads
+    ]
+    for spec in specs:  # the last one's mistake, too, is told before anything is measured
+        check(spec)
+    sessions = []
+    for spec in specs:
         launched = launch_run(spec)
         code = watch(launched, silent=as_json)
         if code != ExitCode.OK:

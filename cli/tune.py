@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 POLL_S = 0.1
 WAIT_S = 20  # for the process to go once its last state is logged
 STOP_GRACE_S = 60
+FULL_BYTES = 64 << 10  # less can't hold the next events
 DEFAULT_STEPS = 100
 SWEEP_STEPS = 10**6  # a sweep ends with its space
 MOST_TIED = 8
@@ -170,12 +172,12 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
     """Follow a run that was started here to its end, and print its result (unless `silent`)."""
     from ..sessions.alive import as_seen, is_running
     from ..sessions.events import Lifecycle
+    from ..sessions.listing import remove
     from ..sessions.report import tune_document
     from ..sessions.store import SessionStore
 
     interrupted = False
     try:
-        message(f"session {launched.session}")
         _follow(launched, as_jsonl)
     except KeyboardInterrupt:
         interrupted = True
@@ -185,12 +187,14 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
         running = is_running(launched.folder)
         state = as_seen(store.state(), running=running)
         if code not in WITH_RESULT:
-            error(state.reason or launched.last_words() or "the run ended without saying why")
+            error(_why(launched, state))
         document = tune_document(store, state)
         if as_json and state.info is not None:  # also without a best: the counts say what happened
             json_document(document)
         elif state.best is not None and not as_json and not as_jsonl and not silent:
             show_result(document)
+    if state.info is None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE) and not running:
+        remove(launched.folder)  # nothing was begun: a mistyped device is no session, least of all `last`
     if code is ExitCode.BUDGET:
         message(
             "the time limit ended the search; more seconds in all: "
@@ -201,16 +205,28 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
     return code
 
 
+def _why(launched: Launched, state: RunState) -> str:
+    """Why a run failed, as far as it could say; a full disk keeps it from saying so."""
+    from ..sessions.events import Lifecycle
+
+    if state.lifecycle is Lifecycle.INTERRUPTED and shutil.disk_usage(launched.folder).free < FULL_BYTES:
+        return f"the disk of {launched.folder} is full; free some space"
+    return state.reason or launched.last_words() or "the run ended without saying why"
+
+
 def _follow(launched: Launched, as_jsonl: bool) -> None:
     """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
     from ..sessions.events import Kind
     from ..sessions.store import SessionStore
     from ..sessions.tail import follow
 
-    seen = 0
+    seen, named = 0, False
     kinds = () if as_jsonl else (Kind.MESSAGE,)
     with SessionStore.open(launched.folder) as store, _progress() as draw:
         for state in follow(launched.folder, poll_s=POLL_S):
+            if state.info is not None and not named:  # it has begun
+                message(f"session {launched.session}")
+                named = True
             for event in store.events(seen, state.seq, kinds):
                 if event.kind == Kind.MESSAGE:
                     _pass_on(event.data)
@@ -269,13 +285,17 @@ def _total(state: RunState) -> int | None:
 
 def _stop(launched: Launched) -> None:
     """Ctrl-C: stop between two steps; a second one at once."""
-    from ..sessions.launch import stop_run
-
     message("stopping after the present evaluation; Ctrl-C again stops at once")
     try:
-        stop_run(launched.folder, grace_s=STOP_GRACE_S, origin="Ctrl-C", notify=message)
+        _stop_run(launched, STOP_GRACE_S)
     except KeyboardInterrupt:
-        stop_run(launched.folder, grace_s=0, origin="Ctrl-C", notify=message)
+        _stop_run(launched, 0)
+
+
+def _stop_run(launched: Launched, grace_s: float) -> None:
+    from ..sessions.launch import stop_run
+
+    stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin="Ctrl-C", notify=message)
 
 
 def show_result(document: Mapping[str, Any]) -> None:

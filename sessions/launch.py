@@ -67,7 +67,7 @@ def check(spec: RunSpec) -> Workload:
         raise UsageError(
             f"{spec.workload} was imported; it holds no kernel: --device recorded:{spec.workload}"
         )
-    registry.agent_spec(spec.agent)
+    registry.settings(spec.agent, spec.options)
     if spec.agent == "ppo":
         registry.require_rl()
     space = workload.space(spec.space)
@@ -193,6 +193,7 @@ class Stopped(StrEnum):
 def stop_run(
     folder: Path,
     *,
+    process: subprocess.Popen[bytes] | None = None,
     grace_s: float = 10.0,
     terminate_s: float = 5.0,
     kill_s: float = 5.0,
@@ -203,6 +204,7 @@ def stop_run(
 
     Args:
         folder: The session's folder.
+        process: The run's process, where the caller started it; it may not have come to its lock yet.
         grace_s: Seconds the run has to end its step and write its artifacts.
         terminate_s: Seconds after SIGTERM.
         kill_s: Seconds after SIGKILL.
@@ -212,22 +214,22 @@ def stop_run(
     Raises:
         WarpdeckError: it lives on even after SIGKILL, or belongs to another user.
     """
-    if not alive.is_running(folder):
+    if not _goes_on(folder, process):
         return Stopped.NOT_RUNNING
     with suppress(WarpdeckError):  # a session whose disk is full can still be signalled
         send(folder, "stop", origin)
-    if _ended(folder, grace_s):
+    if _ended(folder, process, grace_s):
         return Stopped.STOPPED
-    pid = alive.runner_pid(folder)
+    pid = alive.runner_pid(folder) or (process.pid if process is not None else None)
     if pid is not None:
         notify(f"it did not stop within {grace_s:g} s; sending SIGTERM")
         _signal(folder, pid, signal.SIGTERM)
-    if _ended(folder, terminate_s):
+    if _ended(folder, process, terminate_s):
         return Stopped.TERMINATED
     if pid is not None:
         notify(f"it did not end within {terminate_s:g} s; sending SIGKILL")
         _signal(folder, pid, signal.SIGKILL)
-    if not _ended(folder, kill_s):
+    if not _ended(folder, process, kill_s):
         raise WarpdeckError(f"session {folder.name}: process {pid} lives on after SIGKILL; its GPU may hang")
     with SessionStore.open(folder, writable=True) as store:
         reason = "killed: it did not answer"
@@ -238,9 +240,16 @@ def stop_run(
     return Stopped.KILLED
 
 
-def _ended(folder: Path, seconds: float) -> bool:
+def _goes_on(folder: Path, process: subprocess.Popen[bytes] | None) -> bool:
+    """Whether the run's process lives, or is on the way to its lock."""
+    if alive.is_running(folder):
+        return True
+    return alive.is_starting(folder) if process is None else process.poll() is None
+
+
+def _ended(folder: Path, process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while alive.is_running(folder):
+    while _goes_on(folder, process):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
