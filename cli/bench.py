@@ -92,6 +92,8 @@ def bench(
         if not watch:
             outcome = duel.run()
             _show(outcome, as_json=as_json, stream=False)
+            if duel.forgotten:
+                warning(duel.forgotten)
             return _exit_code(outcome, fail_if_slower)
         return _watch(duel, as_json)
     finally:

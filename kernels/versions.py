@@ -23,15 +23,15 @@ class Versions:
 
     def __init__(self, home: Path, workload: Workload) -> None:
         key = hashlib.sha256(str(workload.folder.resolve()).encode()).hexdigest()[:12]
-        self._root = home / "versions" / f"{workload.name}-{key}"
+        self.root = home / "versions" / f"{workload.name}-{key}"
 
     def remember(self, workload: Workload, variant: Variant) -> Path:
         """Copy the folder's sources, unless this version of the variant is known; it becomes the newest."""
-        folder = self._root / f"{variant.name}-{variant.source_hash}"
+        folder = self.root / f"{variant.name}-{variant.source_hash}"
         if folder.is_dir():
             folder.touch()
             return folder
-        scratch = self._root / f".{folder.name}"
+        scratch = self.root / f".{folder.name}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         for file in workload.folder.iterdir():
@@ -58,5 +58,5 @@ class Versions:
 
     def _folders(self, variant: str) -> list[Path]:
         """Versions of a variant, newest first."""
-        found = [f for f in self._root.glob(f"{variant}-*") if f.is_dir()]
+        found = [f for f in self.root.glob(f"{variant}-*") if f.is_dir()]
         return sorted(found, key=lambda f: f.stat().st_mtime_ns, reverse=True)

@@ -71,6 +71,7 @@ class Duel:
         info = self._device.info
         self.recorded = info.recorded
         fell_back = info.recorded and not device.startswith("recorded:")
+        self.forgotten: str | None = None  # why a version wasn't remembered
         self.notice = f"no CUDA GPU here; {info.label}" if fell_back else None
 
     def run(self) -> Comparison:
@@ -91,7 +92,12 @@ class Duel:
             allow_shared=self._allow_shared,
         )
         if outcome.subject_evaluation.status is Status.OK and subject.variant.file.parent == workload.folder:
-            versions.remember(workload, subject.variant)
+            try:
+                versions.remember(workload, subject.variant)
+            except OSError as error:
+                self.forgotten = (
+                    f"this version can't be kept to compare the next with: {versions.root}: {error.strerror}"
+                )
         return outcome
 
     def stamps(self) -> dict[Path, int]:
