@@ -1,8 +1,22 @@
-"""`python -m warpdeck`."""
+"""`python -m warpdeck`, and the entry point of the `warpdeck` script."""
 
 from __future__ import annotations
 
-from .cli.app import main
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line; Ctrl-C while its modules are imported is no traceback either."""
+    try:
+        from .cli.app import run
+
+        code = run()
+    except KeyboardInterrupt:
+        print("warpdeck: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
+
 
 if __name__ == "__main__":
     main()

@@ -6,6 +6,7 @@ The one module that writes to stderr, ends the process, and knows how JSON docum
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -135,6 +136,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
 
 def guarded(command: Callable[[], object]) -> int:
     """Run a command and turn whatever happens into an exit code and at most one line on stderr."""
+    _steady_streams()
     try:
         code = command()
         sys.stdout.flush()
@@ -159,6 +161,19 @@ def guarded(command: Callable[[], object]) -> int:
         return ExitCode.RUN_FAILED
     except Exception as problem:  # noqa: BLE001 - the last resort of the program
         return _unexpected(problem)
+
+
+def _steady_streams() -> None:
+    """Streams that are there and take every character, whatever the process was started with.
+
+    A closed one becomes the null device, before a database could get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _parser_error(problem: Exception) -> int:

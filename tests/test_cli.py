@@ -154,6 +154,19 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert done.returncode == 0 and done.stderr == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_error(closed: str) -> None:
+    program = f'exec "{sys.executable}" -m warpdeck workloads list {closed}'
+    done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_stdout_of_few_characters_is_no_error() -> None:
+    done = warpdeck(*TUNE, "--steps", "3", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "baseline" in done.stdout and "?s" in done.stdout  # the unit's Greek letter
+
+
 def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
     output.json_document({"a": float("inf"), "b": [float("nan"), 1.5], "c": Path("/x")})
     assert json.loads(capsys.readouterr().out) == {
@@ -218,6 +231,23 @@ def test_a_size_that_is_not_recorded_is_exit_2() -> None:
     assert done.stdout == "" and "not recorded" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (("--size", "300"), "not recorded"),
+        (("--device", "cud:0"), "unknown device"),
+        (("--agent-option", "boldness=3"), "no option 'boldness'"),
+    ],
+)
+def test_a_mistyped_run_is_one_line_and_no_session(
+    wrong: tuple[str, str], words: str, isolated_home: Path
+) -> None:
+    done = warpdeck(*TUNE, *wrong)
+    assert done.returncode == ExitCode.USAGE and words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list((isolated_home / "sessions").glob("*")) == []
+
+
 def test_a_time_limit_is_told_and_is_exit_4() -> None:
     done = warpdeck(*TUNE, "--time-limit", "0.000001", "--session", "short")
     assert done.returncode == ExitCode.BUDGET, done.stderr
@@ -271,6 +301,42 @@ def test_ctrl_c_stops_the_run_keeps_the_session_and_resumes(
     assert again.returncode == 0, again.stderr
     document = json.loads(again.stdout)
     assert document["session"] == "stopme" and document["steps"] > stopped["steps"]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_before_the_run_process_is_up_stops_it_too(
+    isolated_home: Path, long_run: tuple[str, ...], signals: int
+) -> None:
+    process = start(*long_run, "--session", "early")
+    folder = isolated_home / "sessions" / "early"
+    deadline = time.monotonic() + 60
+    while not (folder / "run.log").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)  # made at the moment of the start
+    time.sleep(0.1)
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, err = process.communicate(timeout=60)
+    # Where the second signal finds Python ending, that dies of it, which a shell tells as 130 too.
+    assert process.returncode in (ExitCode.INTERRUPTED, -signal.SIGINT), err
+    assert "Traceback" not in err
+    time.sleep(0.5)
+    assert runner_pid(folder) is None
+    with SessionStore.open(folder) as store:
+        assert store.state().evaluations < 100
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.12, 0.2, 0.3])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(seconds: float) -> None:
+    code = (
+        "import _thread, threading, sys\n"
+        f"threading.Timer({seconds}, _thread.interrupt_main).start()\n"
+        "sys.argv = ['warpdeck', 'workloads', 'list']\n"
+        "from warpdeck.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in done.stderr
 
 
 def test_killing_the_console_leaves_the_run_going(isolated_home: Path, long_run: tuple[str, ...]) -> None:
@@ -330,6 +396,13 @@ def test_bench_compares_two_recorded_configurations() -> None:
     assert json.loads(slower.stdout)["verdict"] == "loss"
     tie = warpdeck(*base, "--knob", "reg_cap=32", "--against", "reg_cap=0", "--fail-if-slower", "0")
     assert tie.returncode == 0 and json.loads(tie.stdout)["verdict"] == "tie"
+
+
+def test_bench_where_nothing_can_be_kept_says_so_and_answers(isolated_home: Path) -> None:
+    (isolated_home / "versions").write_text("no folder")
+    done = warpdeck("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "tie"
+    assert done.stderr.startswith("warpdeck: warning: this version can't be kept")
 
 
 def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
@@ -430,7 +503,7 @@ def test_recordings(isolated_home: Path, tmp_path: Path) -> None:
     assert near.returncode == ExitCode.USAGE and "did you mean" in near.stderr
 
 
-def test_sweep_writes_the_phase_0_table(tmp_path: Path) -> None:
+def test_sweep_writes_the_phase_0_table(isolated_home: Path, tmp_path: Path) -> None:
     target = tmp_path / "p0.csv"
     sizes = ("--size", "256", "--size", "1024")
     done = warpdeck(
@@ -439,6 +512,11 @@ def test_sweep_writes_the_phase_0_table(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["rows"]) == 18
     assert len(target.read_text().splitlines()) == 19
+    sessions = len(list((isolated_home / "sessions").iterdir()))
+    for wrong in (("sofmax",), ("--csv", str(tmp_path)), ("--csv", str(tmp_path / "no" / "p0.csv"))):
+        done = warpdeck("sweep", "softmax", "--device", "recorded:synthetic", *wrong)
+        assert done.returncode == ExitCode.USAGE and done.stdout == "" and done.stderr.count("\n") == 1
+    assert len(list((isolated_home / "sessions").iterdir())) == sessions  # told before anything was measured
     again = warpdeck("sweep", "softmax", "--device", "recorded:synthetic", "--record", str(tmp_path / "r"))
     assert again.returncode == ExitCode.USAGE and "only a live device" in again.stderr
 
