@@ -50,10 +50,12 @@ def run_session(folder: str | Path, *, signals: bool = False) -> ExitCode:
         UsageError: no readable session there, or another process runs it.
     """
     folder = Path(folder).absolute()
+    SessionStore.open(folder).close()  # a lock is only put into a session
     with ExitStack() as stack:
-        store = stack.enter_context(SessionStore.open(folder, writable=True))
         lock = RunLock.acquire(folder)
         stack.callback(lock.release)
+        # Not before: another process may have written up to this moment.
+        store = stack.enter_context(SessionStore.open(folder, writable=True))
         before = store.state()
         if before.seq and not before.lifecycle.final:
             store.append(Kind.STATE, {"state": Lifecycle.INTERRUPTED, "reason": "its process died"})

@@ -24,6 +24,7 @@ from warpdeck.sessions.events import Event, Lifecycle
 from warpdeck.sessions.launch import Launched, Stopped
 from warpdeck.sessions.replay import Replay
 from warpdeck.sessions.report import tune_document
+from warpdeck.sessions.runner import run_session
 from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.state import RunState
 from warpdeck.sessions.store import SessionStore
@@ -311,6 +312,21 @@ def test_a_session_runs_only_once_at_a_time(started):
     assert second.wait(DEADLINE_S) is ExitCode.USAGE
     assert "running already" in (second.last_words() or "")
     assert run.process.poll() is None
+
+
+def test_a_run_that_waited_for_another_goes_on_after_its_last_event(started, monkeypatch):
+    run = start(started, classic(steps=3))
+    run.process.wait(DEADLINE_S)
+    acquire = alive.RunLock.acquire
+
+    def late(folder: Path) -> alive.RunLock:
+        with SessionStore.open(folder, writable=True) as other:  # writes until it gives the lock up
+            other.append("message", {"level": "info", "text": "the other's last event"})
+        return acquire(folder)
+
+    monkeypatch.setattr(alive.RunLock, "acquire", late)
+    assert run_session(run.folder) == ExitCode.OK
+    assert [event.seq for event in events(run.folder)] == list(range(1, len(events(run.folder)) + 1))
 
 
 def test_a_finished_run_goes_on_only_with_a_larger_budget(started):
