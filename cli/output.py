@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ import typer
 from ..core.errors import ExitCode, WarpdeckError
 
 SCHEMA_VERSION = 1
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 
 # Typer carries its parser (click) privately; its base error is reached through the public subclass.
 ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -71,12 +73,17 @@ def error(text: str) -> None:
 
 def _stderr(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more
-        print(text, file=sys.stderr, flush=True)
+        print(_tame(text), file=sys.stderr, flush=True)
 
 
 def line(text: str = "") -> None:
     """A line of data."""
-    _write(text)
+    _write(_tame(text))
+
+
+def _tame(text: str) -> str:
+    """Without characters that command a terminal: kernels' errors and imported names come from elsewhere."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def confirmed(question: str) -> bool:

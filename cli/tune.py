@@ -189,7 +189,9 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
         if code not in WITH_RESULT:
             error(_why(launched, state))
         document = tune_document(store, state)
-        if as_json and state.info is not None:  # also without a best: the counts say what happened
+        if code is ExitCode.USAGE:
+            pass  # another process runs it, say: what it found isn't this command's result
+        elif as_json and state.info is not None:  # also without a best: the counts say what happened
             json_document(document)
         elif state.best is not None and not as_json and not as_jsonl and not silent:
             show_result(document)

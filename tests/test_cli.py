@@ -167,6 +167,14 @@ def test_a_stdout_of_few_characters_is_no_error() -> None:
     assert "baseline" in done.stdout and "?s" in done.stdout  # the unit's Greek letter
 
 
+def test_nothing_that_is_printed_commands_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.error("a\x1b[31mb")
+    output.line("tab\tand\nline stay; \x9b2J and \x07 don't")
+    captured = capsys.readouterr()
+    assert captured.err == "warpdeck: error: a\ufffd[31mb\n"
+    assert captured.out == "tab\tand\nline stay; \ufffd2J and \ufffd don't\n"
+
+
 def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
     output.json_document({"a": float("inf"), "b": [float("nan"), 1.5], "c": Path("/x")})
     assert json.loads(capsys.readouterr().out) == {
@@ -326,17 +334,36 @@ def test_ctrl_c_before_the_run_process_is_up_stops_it_too(
         assert store.state().evaluations < 100
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.12, 0.2, 0.3])
+@pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15])
 def test_ctrl_c_while_modules_are_imported_is_no_traceback(seconds: float) -> None:
     code = (
         "import _thread, threading, sys\n"
-        f"threading.Timer({seconds}, _thread.interrupt_main).start()\n"
+        f"timer = threading.Timer({seconds}, _thread.interrupt_main)\n"
+        "timer.daemon = True\n"  # what ends sooner isn't interrupted
+        "timer.start()\n"
         "sys.argv = ['warpdeck', 'workloads', 'list']\n"
         "from warpdeck.__main__ import main\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in done.stderr
+
+
+def test_two_resumes_at_once_are_one_run(isolated_home: Path, long_run: tuple[str, ...]) -> None:
+    process = start(*long_run, "--session", "twice")
+    wait_for_steps(isolated_home / "sessions" / "twice", 1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    both = [start("tune", "--resume", "twice", "--json") for _ in range(2)]
+    ended = [(*p.communicate(timeout=120), p.returncode) for p in both]
+    # The second one is refused, or finds the first one's run ended when its turn comes.
+    codes = sorted(code for _, _, code in ended)
+    assert codes in ([0, 0], [0, ExitCode.USAGE]), ended
+    for out, err, code in ended:
+        assert bool(out) == (code == 0), err
+    with SessionStore.open(isolated_home / "sessions" / "twice") as store:
+        steps = [event.data["step"] for event in store.events(kinds=["evaluation"])]
+    assert steps == list(range(1, len(steps) + 1))
 
 
 def test_killing_the_console_leaves_the_run_going(isolated_home: Path, long_run: tuple[str, ...]) -> None:
