@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger
 
 from ..core.model import Config, Evaluation
 from .base import reward_of, valid_configs
@@ -87,7 +87,7 @@ class PPOSearch:
             seed=seed,
             device="cpu",
         )
-        self._model.set_logger(configure(None, []))
+        self._model.set_logger(Logger(None, []))  # `configure` would leave a folder in /tmp
         self._logits = self._log_probabilities()
 
     def ask(self) -> Config | None:

@@ -256,6 +256,15 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+def test_ppo_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("stable_baselines3")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    assert make("ppo", bench(tmp_path)).ask() is not None
+    assert list(scratch.glob("*")) == []
+
+
 def test_ppo_without_its_extra_says_what_to_install(tmp_path: Path, without: None) -> None:
     with pytest.raises(UsageError, match=r'pip install "warpdeck\[rl\]"'):
         make("ppo", bench(tmp_path))
