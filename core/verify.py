@@ -19,6 +19,7 @@ from .workload import Variant, Workload
 WEAK_CASE = "weak_case"
 LAUNCHES = 32  # at least, of every configuration, each on newly drawn or partly changed data
 SLOW_SIZE = 2048
+_DRAWS = (4, 1, 5, 2, 6, 3, 7)  # partly changed data (check.POOL and above) and new data by turns
 _BRIEF = Protocol(warmup=1, samples=3, min_samples=3, adaptive=False)  # timing is not what is asked for
 
 
@@ -134,17 +135,27 @@ def _repeated(
     cases: Sequence[Case],
     found: dict[str, CheckResult],
 ) -> Evaluation:
-    """Evaluate a configuration until it was launched often enough; merges its checks into `found`."""
+    """Evaluate a configuration, then launch it often enough; merges its checks into `found`."""
     candidate = workload.candidate(space, config)
-    launched = 0
-    while True:
-        evaluation = backend.evaluate(candidate, cases, _BRIEF)
-        for check in evaluation.checks:
-            found[check.case] = _worse(found.get(check.case), check)
-        launched += len(evaluation.checks)
-        enough = launched >= LAUNCHES or not evaluation.checks or backend.info.recorded
-        if evaluation.status is not Status.OK or evaluation.same_as is not None or enough:
-            return evaluation
+    evaluation = backend.evaluate(candidate, cases, _BRIEF)
+    launched = _merge(evaluation.checks, found)
+    if evaluation.status is not Status.OK or evaluation.same_as is not None:
+        return evaluation
+    for draw in _DRAWS:
+        checks = backend.recheck(candidate, cases, draw) if launched < LAUNCHES else ()
+        if not checks:
+            break
+        launched += _merge(checks, found)
+        if checks[-1].status is not Status.OK:
+            message = f"case {checks[-1].case}: wrong on later data: {checks[-1].reason}"
+            return dataclasses.replace(evaluation, status=checks[-1].status, message=message)
+    return evaluation
+
+
+def _merge(checks: Sequence[CheckResult], found: dict[str, CheckResult]) -> int:
+    for check in checks:
+        found[check.case] = _worse(found.get(check.case), check)
+    return len(checks)
 
 
 def _worse(known: CheckResult | None, new: CheckResult) -> CheckResult:

@@ -20,6 +20,7 @@ from warpdeck.core.model import (
     CacheMode,
     Candidate,
     Case,
+    CheckResult,
     DeviceInfo,
     Evaluation,
     Launch,
@@ -76,6 +77,11 @@ class Stopwatch:
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
     ) -> Iterator[Evaluation]:
         return (self.evaluate(c, cases, protocol) for c in candidates)
+
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> Sequence[CheckResult]:
+        later = "BREAKS LATER" in self._source(candidate) and draw == 5
+        status = Status.INCORRECT if later else Status.OK
+        return [CheckResult(c.name, c.role, status, "y: 1 element is wrong" if later else "") for c in cases]
 
     def quick(
         self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5, rng: object = None
@@ -170,6 +176,14 @@ def test_a_recording_says_nothing_of_an_edited_kernel(folder: Path, tmp_path: Pa
         compare(edited, device, contender(edited), contender(edited), cases, space="full")
     with pytest.raises(UsageError, match="source has changed since it was recorded"):
         verify(edited, device, edited.variants["kernel"], sizes=[1024])
+
+
+def test_check_goes_on_to_changed_data(folder: Path) -> None:
+    workload = write(folder, 10)
+    assert verify(workload, Stopwatch(), workload.variants["kernel"]).ok
+    workload = write(folder, 10, "\n// BREAKS LATER\n")
+    found = verify(workload, Stopwatch(), workload.variants["kernel"])
+    assert found.status == "incorrect" and "wrong on later data: y: 1 element is wrong" in found.reason
 
 
 def test_equal_machine_code_is_a_tie_without_timing(folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from warpdeck.core.model import (
     CacheMode,
     Candidate,
     Case,
+    CheckResult,
     DeviceInfo,
     Evaluation,
     Launch,
@@ -50,6 +51,9 @@ class Level:
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
     ) -> Iterator[Evaluation]:
         return (self.evaluate(c, cases, protocol) for c in candidates)
+
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> Sequence[CheckResult]:
+        return ()
 
     def quick(
         self, candidate: Candidate, case: Case, *, cache: CacheMode, samples: int = 5, rng: object = None

@@ -9,7 +9,17 @@ from typing import Protocol as Interface
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import CacheMode, Candidate, Case, DeviceInfo, Evaluation, Measurement, Protocol, Status
+from ..model import (
+    CacheMode,
+    Candidate,
+    Case,
+    CheckResult,
+    DeviceInfo,
+    Evaluation,
+    Measurement,
+    Protocol,
+    Status,
+)
 from ..stats import Speedup, combined_speedup, unpaired_speedup
 from ..workload import Workload
 
@@ -56,6 +66,14 @@ class Backend(Interface):
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol
     ) -> Iterator[Evaluation]:
         """As `evaluate`, in order; a live device compiles ahead while it measures."""
+        ...
+
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> Sequence[CheckResult]:
+        """Launch a candidate that evaluated `ok` once on every correctness case and on `cases`, and judge.
+
+        `draw` numbers the inputs (`check.POOL` and above: an earlier draw with a part of the data changed).
+        The first failure ends it. A device that runs nothing gives none.
+        """
         ...
 
     def quick(

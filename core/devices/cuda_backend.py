@@ -186,6 +186,23 @@ class CudaBackend:
         )
         return self._end(handle, done, checks)
 
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> list[CheckResult]:
+        """One launch a case, in the module that is loaded. See `Backend.recheck`."""
+        handle = self._worker(candidate)
+        every = [*self._applicable(candidate), *cases]
+        checks: list[CheckResult] = []
+        for case in every:
+            try:
+                code = self._codes.get(candidate, every)
+                checks.append(self._session.check(handle, code, case, draw))
+            except WorkerFault as fault:
+                checks.append(CheckResult(case.name, case.role, fault.status, fault.message))
+            if checks[-1].status is not Status.OK:
+                handle.kill()  # nothing in its context is to be trusted
+                self._session.retire(handle)
+                break
+        return checks
+
     def _checked(self, handle: WorkerHandle, candidate: Candidate, code: Code, case: Case) -> CheckResult:
         if case.name not in code.launches:
             code = self._codes.get(candidate, [*self._applicable(candidate)])

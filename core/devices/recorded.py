@@ -214,6 +214,10 @@ class RecordedBackend:
         for candidate in candidates:
             yield self.evaluate(candidate, cases, protocol)
 
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> Sequence[CheckResult]:
+        """None: a recording runs nothing."""
+        return ()
+
     def quick(
         self,
         candidate: Candidate,
