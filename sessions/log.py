@@ -12,6 +12,7 @@ from ..agents.base import Stop
 from ..core.errors import WarpdeckError
 from .alive import HEARTBEAT_S, RunLock
 from .events import Kind, Lifecycle, encode
+from .paths import DATABASE
 from .store import SessionStore
 
 CONTROL_POLL_S = 0.2
@@ -140,6 +141,8 @@ class RunControl:
             if beats >= HEARTBEAT_S:
                 self._lock.beat()
                 beats = 0.0
+                if not (self._store.folder / DATABASE).exists():  # nobody could end a paused run any more
+                    self.stop("its session was removed")
             self._read_commands()
 
     def _read_commands(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -240,6 +241,13 @@ def test_a_paused_run_obeys_sigterm(started):
     until(run.folder, lambda s: s.lifecycle is Lifecycle.PAUSED, "paused")
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.wait(DEADLINE_S) is ExitCode.INTERRUPTED
+
+
+def test_a_paused_run_whose_session_was_removed_ends(started):
+    run = start(started, long(), "pause")
+    until(run.folder, lambda s: s.lifecycle is Lifecycle.PAUSED, "paused")
+    shutil.rmtree(run.folder)
+    assert run.process.wait(DEADLINE_S) != 0
 
 
 def test_a_run_that_does_not_answer_is_killed_and_says_so(started):
