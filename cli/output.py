@@ -13,10 +13,8 @@ import os
 import re
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -196,12 +194,13 @@ def _parser_error(problem: Exception) -> int:
 
 def _unexpected(problem: BaseException) -> int:
     """One line, and the traceback in a file that a report can quote."""
-    name = f"warpdeck-traceback-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    path = Path(tempfile.gettempdir()) / name
+    text = f"command: {sys.argv}\npython: {sys.version}\n\n" + "".join(traceback.format_exception(problem))
     try:
-        path.write_text(
-            f"command: {sys.argv}\npython: {sys.version}\n\n" + "".join(traceback.format_exception(problem))
-        )
+        handle, path = tempfile.mkstemp(
+            prefix="warpdeck-traceback-", suffix=".txt"
+        )  # readable to its owner only
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
         where = f"; the traceback is in {path}"
     except OSError:
         where = ""

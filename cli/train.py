@@ -69,7 +69,10 @@ def train(
     use_nvml: Nvml = True,
     use_cupti: Cupti = False,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="FILE", help="Go on from a checkpoint; its steps count.")
+        str | None,
+        typer.Option(
+            "--resume", metavar="FILE", help="Go on from a checkpoint you trust (loading it runs code)."
+        ),
     ] = None,
     torch_device: Annotated[
         str, typer.Option("--torch-device", metavar="DEVICE", help="Of the network.")
@@ -142,7 +145,11 @@ def _listen(kind: str, data: Mapping[str, Any]) -> None:
 def rollout(
     model: Annotated[
         Path | None,
-        typer.Option("--model", metavar="FILE", help="A trained policy; without one, random actions."),
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            help="A trained policy you trust (loading it runs code); none: random actions.",
+        ),
     ] = None,
     workload: Workloads = None,
     size: Sizes = None,

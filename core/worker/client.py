@@ -103,6 +103,9 @@ class ForkServer:
                 self._control.send(message, fds)
                 return self._control.receive(timeout_s)
             except (wire.Closed, TimeoutError) as error:
+                # A late answer would be taken for the next request's: this channel is of no more use.
+                self._control.close()
+                self._control = None
                 raise WarpdeckError(
                     f"the fork server failed ({error}): {self.last_words() or 'no message'}"
                 ) from None
