@@ -10,7 +10,7 @@ import typer
 
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from . import options
-from .output import error, json_document, json_line, line, message, table, warning
+from .output import clock_words, error, json_document, json_line, line, message, table, warning
 
 if TYPE_CHECKING:
     from ..core.compare import Comparison
@@ -135,7 +135,8 @@ def _show(outcome: Comparison, *, as_json: bool, stream: bool) -> None:
     if as_json:
         (json_line if stream else json_document)(outcome.to_json())
         return
-    clock = f", {outcome.clock} clock" if outcome.clock else ""
+    floor = outcome.subject_evaluation.event_floor_ms
+    clock = f", {clock_words(outcome.clock, floor)}" if outcome.clock else ""
     line(f"{outcome.workload}, {outcome.device.label}, {outcome.cache} cache{clock}")
     line(f"  this     {outcome.subject.label}")
     line(f"  against  {outcome.rival.label}")

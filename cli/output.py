@@ -192,6 +192,13 @@ def _parser_error(problem: Exception) -> int:
     return ExitCode.USAGE
 
 
+def clock_words(clock: str | None, event_floor_ms: float | None) -> str:
+    """The clock that times come from; event pairs with what an empty pair reads."""
+    if event_floor_ms is not None:
+        return f"event clock (an empty pair reads {event_floor_ms * 1e3:.2f} µs)"
+    return f"{clock} clock"
+
+
 def _unexpected(problem: BaseException) -> int:
     """One line, and the traceback in a file that a report can quote."""
     text = f"command: {sys.argv}\npython: {sys.version}\n\n" + "".join(traceback.format_exception(problem))

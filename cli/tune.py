@@ -12,6 +12,7 @@ import typer
 from ..core.errors import ExitCode, UsageError
 from . import options
 from .output import (
+    clock_words,
     error,
     json_document,
     json_line,
@@ -307,7 +308,7 @@ def show_result(document: Mapping[str, Any]) -> None:
     line(f"{document['workload']}, {device.get('label', 'an unknown device')}")
     line(
         f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
-        f" {_protocol(document['cache'], document['clock'], protocol)}"
+        f" {_protocol(document, protocol)}"
     )
     counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
     line(f"  evaluations: {counts}")
@@ -344,12 +345,12 @@ def show_result(document: Mapping[str, Any]) -> None:
             line(f"  … and {len(tied) - MOST_TIED} more (--json lists them)")
 
 
-def _protocol(cache: str | None, clock: str | None, protocol: Mapping[str, Any]) -> str:
+def _protocol(document: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
+    cache, clock = document["cache"], clock_words(document["clock"], document.get("event_floor_ms"))
     if cache == "as recorded":
         return f"cache and clock as recorded, up to {protocol.get('samples')} samples, unpaired"
     return (
-        f"{cache} cache, {clock} clock, {protocol.get('warmup')} warm-ups,"
-        f" up to {protocol.get('samples')} samples"
+        f"{cache} cache, {clock}, {protocol.get('warmup')} warm-ups, up to {protocol.get('samples')} samples"
     )
 
 

@@ -86,6 +86,7 @@ class Comparison:
             "workload": self.workload,
             "device": self.device.to_json(),
             "clock": self.clock,
+            "event_floor_ms": self.subject_evaluation.event_floor_ms,
             "cache": str(self.cache),
             "verdict": str(self.verdict) if self.verdict else None,
             "identical": self.identical,

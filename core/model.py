@@ -274,6 +274,11 @@ class Evaluation:
             return None
         return math.exp(sum(math.log(m.median_ms) for m in self.measurements) / len(self.measurements))
 
+    @property
+    def event_floor_ms(self) -> float | None:
+        """What an empty event pair read beside these times; None where the clock is not event pairs."""
+        return next((m.event_floor_ms for m in self.measurements if m.event_floor_ms is not None), None)
+
     def measurement(self, case: str) -> Measurement | None:
         """The measurement of a case, if it was timed."""
         return next((m for m in self.measurements if m.case == case), None)

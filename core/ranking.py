@@ -124,6 +124,7 @@ class Result:
             "vendor_ratio": _mean_ratio([(c.vendor_ms, c.median_ms) for c in self.cases]),
             "floor_ratio": _mean_ratio([(c.floor_ms, c.median_ms) for c in self.cases]),
             "clock": self.clock,
+            "event_floor_ms": self.baseline.event_floor_ms,
             "comparison": "paired" if self.paired else "unpaired",
             "cache": str(self.baseline.measurements[0].cache) if self.baseline.measurements else None,
         }

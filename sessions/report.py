@@ -51,7 +51,8 @@ def tune_document(store: SessionStore, state: RunState | None = None) -> dict[st
         "provisional": not result,
     }
     if result:
-        kept = ("baseline", "best", "cases", "tied", "finalists", "vendor_ratio", "floor_ratio", "clock")
+        kept = ("baseline", "best", "cases", "tied", "finalists")
+        kept += ("vendor_ratio", "floor_ratio", "clock", "event_floor_ms")
         document["comparison"] = result.get("comparison", "paired")
         document.update({key: result.get(key) for key in kept})
     else:

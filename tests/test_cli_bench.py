@@ -12,6 +12,7 @@ import pytest
 import synthetic
 from numpy.typing import NDArray
 
+from warpdeck.cli.output import clock_words
 from warpdeck.core.compare import Comparison, Contender, compare
 from warpdeck.core.devices import open_device
 from warpdeck.core.devices.base import Paired
@@ -176,6 +177,16 @@ def test_a_recording_says_nothing_of_an_edited_kernel(folder: Path, tmp_path: Pa
         compare(edited, device, contender(edited), contender(edited), cases, space="full")
     with pytest.raises(UsageError, match="source has changed since it was recorded"):
         verify(edited, device, edited.variants["kernel"], sizes=[1024])
+
+
+def test_event_times_stand_beside_what_an_empty_pair_reads(folder: Path) -> None:
+    workload = write(folder, 10)
+    case = workload.size_case(1024)
+    measured = Measurement(case.name, CacheMode.COLD, "event", np.full(30, 0.01), event_floor_ms=0.0031)
+    candidate = Candidate("kernel", {}, "0")
+    assert Evaluation(candidate, Status.OK, measurements=(measured,)).event_floor_ms == 0.0031
+    assert clock_words("event", 0.0031) == "event clock (an empty pair reads 3.10 µs)"
+    assert clock_words("cupti", None) == "cupti clock"
 
 
 def test_check_goes_on_to_changed_data(folder: Path) -> None:
