@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-import synthetic
+from cli_support import TUNE, best_of, warpdeck, write_recordings
 
 from warpdeck.cli import output
 from warpdeck.cli.app import run
 from warpdeck.core.errors import ExitCode, NoDeviceError, UsageError, VerificationError
 from warpdeck.kernels import load_workload
-from warpdeck.sessions.alive import runner_pid
-from warpdeck.sessions.state import RunState
-from warpdeck.sessions.store import SessionStore
-from warpdeck.sessions.tail import follow
 
 
 @pytest.fixture(autouse=True)
-def h200(isolated_home: Path) -> Path:
-    """A small synthetic recording under the name of the default one, beside those that ship."""
-    folder = isolated_home / "recordings"
-    synthetic.write(folder, load_workload("softmax"), "classic", [256, 1024], name="synthetic")
-    return folder
-
-
-def warpdeck(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "warpdeck", *arguments],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        **options,
-    )
-
-
-TUNE = ("tune", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--headless")
-
-
-def best_of(document: Mapping[str, Any]) -> Any:
-    return document["best"]["config"]
-
-
-# -- the entry point ------------------------------------------------------------------------------------
+def recordings(isolated_home: Path) -> Path:
+    """A home with small recordings; their folder."""
+    return write_recordings(isolated_home)
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,8 +193,8 @@ def test_tune_streams_events() -> None:
     assert events[-1]["data"]["state"] == "finished"
 
 
-def test_a_recording_names_the_workload(h200: Path) -> None:
-    file = next(h200.glob("synthetic-softmax-classic-256*"))
+def test_a_recording_names_the_workload(recordings: Path) -> None:
+    file = next(recordings.glob("synthetic-softmax-classic-256*"))
     done = warpdeck(
         "tune", "--device", f"recorded:{file}", "--space", "classic", "--size", "256", "--headless"
     )
@@ -266,130 +235,6 @@ def test_a_gpu_that_is_not_there_is_exit_3() -> None:
     done = warpdeck("tune", "softmax", "--device", "cuda:7", "--headless", "--steps", "1")
     assert done.returncode == ExitCode.NO_DEVICE, done.stderr
     assert "warpdeck: error: " in done.stderr
-
-
-@pytest.fixture
-def long_run(h200: Path) -> tuple[str, ...]:
-    """A sweep over hundreds of recorded configurations."""
-    synthetic.write(h200, load_workload("softmax"), "full", [1024], name="synthetic")
-    return ("tune", "softmax", "--device", "recorded:synthetic", "--agent", "sweep", "--headless")
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "warpdeck", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
-
-
-def wait_for_steps(session: Path, steps: int, timeout_s: float = 60) -> RunState:
-    """The state once the run has made so many steps, or has ended."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if (session / "session.db").exists():
-            with SessionStore.open(session) as store:
-                state = store.state()
-            if state.evaluations >= steps or state.lifecycle.final:
-                return state
-        time.sleep(0.005)
-    raise AssertionError(f"{session}: fewer than {steps} steps in {timeout_s} s")
-
-
-def test_ctrl_c_stops_the_run_keeps_the_session_and_resumes(
-    isolated_home: Path, long_run: tuple[str, ...]
-) -> None:
-    process = start(*long_run, "--session", "stopme", "--json")
-    wait_for_steps(isolated_home / "sessions" / "stopme", 1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.INTERRUPTED, err
-    assert "warpdeck tune --resume stopme" in err
-    stopped = json.loads(out)
-    assert stopped["state"] == "cancelled" and stopped["provisional"] is True
-    again = warpdeck("tune", "--resume", "stopme", "--json")
-    assert again.returncode == 0, again.stderr
-    document = json.loads(again.stdout)
-    assert document["session"] == "stopme" and document["steps"] > stopped["steps"]
-
-
-@pytest.mark.parametrize("signals", [1, 2])
-def test_ctrl_c_before_the_run_process_is_up_stops_it_too(
-    isolated_home: Path, long_run: tuple[str, ...], signals: int
-) -> None:
-    process = start(*long_run, "--session", "early")
-    folder = isolated_home / "sessions" / "early"
-    deadline = time.monotonic() + 60
-    while not (folder / "run.log").exists() and time.monotonic() < deadline:
-        time.sleep(0.001)  # made at the moment of the start
-    time.sleep(0.1)
-    for _ in range(signals):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-    _, err = process.communicate(timeout=60)
-    # Where the second signal finds Python ending, that dies of it, which a shell tells as 130 too.
-    assert process.returncode in (ExitCode.INTERRUPTED, -signal.SIGINT), err
-    assert "Traceback" not in err
-    time.sleep(0.5)
-    assert runner_pid(folder) is None
-    with SessionStore.open(folder) as store:
-        assert store.state().evaluations < 100
-
-
-@pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15])
-def test_ctrl_c_while_modules_are_imported_is_no_traceback(seconds: float) -> None:
-    code = (
-        "import _thread, threading, sys\n"
-        f"timer = threading.Timer({seconds}, _thread.interrupt_main)\n"
-        "timer.daemon = True\n"  # what ends sooner isn't interrupted
-        "timer.start()\n"
-        "sys.argv = ['warpdeck', 'workloads', 'list']\n"
-        "from warpdeck.__main__ import main\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in done.stderr
-
-
-def test_two_resumes_at_once_are_one_run(isolated_home: Path, long_run: tuple[str, ...]) -> None:
-    process = start(*long_run, "--session", "twice")
-    wait_for_steps(isolated_home / "sessions" / "twice", 1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    both = [start("tune", "--resume", "twice", "--json") for _ in range(2)]
-    ended = [(*p.communicate(timeout=120), p.returncode) for p in both]
-    # The second one is refused, or finds the first one's run ended when its turn comes.
-    codes = sorted(code for _, _, code in ended)
-    assert codes in ([0, 0], [0, ExitCode.USAGE]), ended
-    for out, err, code in ended:
-        assert bool(out) == (code == 0), err
-    with SessionStore.open(isolated_home / "sessions" / "twice") as store:
-        steps = [event.data["step"] for event in store.events(kinds=["evaluation"])]
-    assert steps == list(range(1, len(steps) + 1))
-
-
-def test_killing_the_console_leaves_the_run_going(isolated_home: Path, long_run: tuple[str, ...]) -> None:
-    process = start(*long_run, "--session", "alone")
-    session = isolated_home / "sessions" / "alone"
-    wait_for_steps(session, 1)
-    process.kill()
-    process.communicate(timeout=60)
-    last = list(follow(session))[-1]
-    assert last.lifecycle == "finished" and last.result is not None
-
-
-def test_killing_the_run_is_told_and_loses_nothing(isolated_home: Path, long_run: tuple[str, ...]) -> None:
-    process = start(*long_run, "--session", "killed", "--json")
-    session = isolated_home / "sessions" / "killed"
-    seen = wait_for_steps(session, 5)
-    pid = runner_pid(session)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.RUN_FAILED and "its process died" in err
-    again = warpdeck("tune", "--resume", "killed", "--json")
-    assert again.returncode == 0, again.stderr
-    with SessionStore.open(session) as store:
-        steps = [event.data["step"] for event in store.events(kinds=["evaluation"])]
-    assert steps == list(range(1, len(steps) + 1)) and len(steps) > seen.evaluations
 
 
 def test_a_name_that_is_taken_is_exit_2() -> None:

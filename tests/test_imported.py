@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import warpdeck
+from cli_support import warpdeck
 from test_exchange import SAMPLES, cache, fixture, kt_row, row, t4, write
 
 import warpdeck as package
