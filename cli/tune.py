@@ -349,6 +349,9 @@ def _protocol(document: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
     cache, clock = document["cache"], clock_words(document["clock"], document.get("event_floor_ms"))
     if cache == "as recorded":
         return f"cache and clock as recorded, up to {protocol.get('samples')} samples, unpaired"
+    if (document["device"] or {}).get("recorded"):
+        drawn = f"{protocol.get('samples')} samples in {protocol.get('rounds')} rounds"
+        return f"{cache} cache, {clock}, {drawn}, as recorded"
     return (
         f"{cache} cache, {clock}, {protocol.get('warmup')} warm-ups, up to {protocol.get('samples')} samples"
     )

@@ -19,7 +19,7 @@ from ..agents.base import SearchReport, reward_of, search
 from ..agents.primed import Primed
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
-from ..core.devices.recorded import ImportedBackend, RecordedBackend
+from ..core.devices.recorded import RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation
 from ..kernels.imported import open_workload
@@ -333,8 +333,8 @@ class _Run:
 
 
 def _protocol(bench: Bench) -> dict[str, Any]:
-    """How times were measured; of an imported recording only what its file tells."""
-    if isinstance(bench.backend, ImportedBackend):
+    """How times were measured; of a recording what its file tells, whatever was asked for now."""
+    if isinstance(bench.backend, RecordedBackend):
         return {"cache": str(bench.protocol.cache), **bench.backend.protocol}
     return bench.protocol.to_json()
 

@@ -179,6 +179,7 @@ def test_tune_for_people_says_what_is_recorded() -> None:
     done = warpdeck(*TUNE, "--steps", "3")
     assert done.returncode == 0, done.stderr
     assert "recorded on Synthetic GPU, 2026-01-01" in done.stdout
+    assert "32 samples in 8 rounds, as recorded" in done.stdout
     assert "speedup" in done.stdout and "baseline" in done.stdout
     assert done.stderr.startswith("session softmax-tpe-") and "\x1b" not in done.stderr + done.stdout
 

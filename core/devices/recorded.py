@@ -133,6 +133,11 @@ class RecordedBackend:
         """The NVML sample stored beside the first case's measurements ({} if none)."""
         return next(iter(self._chosen.values())).nvml
 
+    @property
+    def protocol(self) -> Mapping[str, object]:
+        """How it was measured, as far as its file tells."""
+        return next(iter(self._chosen.values())).protocol
+
     def nvml_of(self, case: Case) -> Mapping[str, object]:
         """The NVML sample stored beside a case's measurements ({} if none)."""
         return self._chosen[case.name].nvml
@@ -308,11 +313,6 @@ class ImportedBackend(RecordedBackend):
             "no baseline was recorded: speedups are relative to the recording's median configuration",
             "no rounds were recorded: comparisons are unpaired and cover no drift between configurations",
         ]
-
-    @property
-    def protocol(self) -> Mapping[str, object]:
-        """How it was measured, as far as its file tells."""
-        return next(iter(self._chosen.values())).protocol
 
     def _draw(self, case: Case, cache: CacheMode, series: Series, rng: np.random.Generator) -> Measurement:
         samples = series.ms[rng.integers(len(series.ms), size=len(series.ms))]
