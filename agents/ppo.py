@@ -21,12 +21,11 @@ from stable_baselines3.common.utils import LinearSchedule
 
 from .. import __version__
 from ..core.errors import NoDeviceError, UsageError, WarpdeckError
-from ..core.model import CacheMode
 from .base import FAILURE_REWARD, Control, EventSink, NullControl, Stop
 from .env import PROTOCOL, EpisodeConfig, KernelOptimizationEnv
 from .observation import KERNELS
 from .policy import ABOUT, TaskFeatures, TaskRolloutBuffer, load_policy, one_torch_thread, quiet_sb3
-from .tasks import TaskSet, open_tasks
+from .tasks import TaskSet, tasks_of
 from .vec_env import TaskVecEnv
 
 _TAG = re.compile(r"\w[\w.-]{0,79}")  # of files' names
@@ -207,15 +206,7 @@ def train(
     one_torch_thread()
     quiet_sb3()
     owned = tasks is None
-    tasks = tasks or open_tasks(
-        config.workloads,
-        config.sizes,
-        device=config.device,
-        space=config.space,
-        cache=CacheMode(config.cache),
-        seed=config.seed,
-        allow_shared=config.allow_shared,
-    )
+    tasks = tasks or tasks_of(config)
     try:
         return _Training(config, out_dir, tasks, sink or _drop, control or NullControl()).run()
     finally:

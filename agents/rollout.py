@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UsageError
-from ..core.model import CacheMode
 from .base import Control, EventSink, NullControl, Stop
 from .env import EpisodeConfig, KernelOptimizationEnv
 from .observation import COUNTERS, KERNELS, NVML
-from .tasks import TaskSet, open_tasks
+from .tasks import TaskSet, tasks_of
 
 STEP_FILE = "phase3_rollout.csv"
 EPISODE_FILE = "phase3_episode_summary.csv"
@@ -131,15 +130,7 @@ def rollout(
         one_torch_thread()
         policy = load_policy(config.model)
     owned = tasks is None
-    tasks = tasks or open_tasks(
-        config.workloads,
-        config.sizes,
-        device=config.device,
-        space=config.space,
-        cache=CacheMode(config.cache),
-        seed=config.seed,
-        allow_shared=config.allow_shared,
-    )
+    tasks = tasks or tasks_of(config)
     try:
         use_nvml = config.use_nvml if policy is None else policy.layout.use_nvml
         episode = EpisodeConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol as Interface
 
 from ..core.bench import Bench
 from ..core.devices.base import Device
@@ -87,6 +88,38 @@ class TaskSet:
     def close(self) -> None:
         """Release benches and devices."""
         self._close()
+
+
+class TaskSettings(Interface):
+    """What training and rollouts are configured with alike."""
+
+    @property
+    def workloads(self) -> Sequence[str]: ...
+    @property
+    def sizes(self) -> Sequence[int]: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def space(self) -> str: ...
+    @property
+    def cache(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def allow_shared(self) -> bool: ...
+
+
+def tasks_of(config: TaskSettings) -> TaskSet:
+    """`open_tasks` from a configuration."""
+    return open_tasks(
+        config.workloads,
+        config.sizes,
+        device=config.device,
+        space=config.space,
+        cache=CacheMode(config.cache),
+        seed=config.seed,
+        allow_shared=config.allow_shared,
+    )
 
 
 def open_tasks(

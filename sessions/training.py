@@ -47,21 +47,12 @@ def train_session(
     """
     registry.require_rl()
     from ..agents.ppo import TrainConfig, require_torch_device, train
-    from ..agents.tasks import open_tasks
-    from ..core.model import CacheMode
+    from ..agents.tasks import tasks_of
 
     config = TrainConfig(**settings)
     require_torch_device(config.torch_device)
     with ExitStack() as stack:
-        tasks = open_tasks(
-            config.workloads,
-            config.sizes,
-            device=config.device,
-            space=config.space,
-            cache=CacheMode(config.cache),
-            seed=config.seed,
-            allow_shared=config.allow_shared,
-        )
+        tasks = tasks_of(config)
         stack.callback(tasks.close)
         label = "+".join(dict.fromkeys(task.kernel for task in tasks.tasks))
         store = SessionStore.create(
