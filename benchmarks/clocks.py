@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ KERNELS = [
     ("reduction", "classic", {"block_size": 256, "reg_cap": 0}, (256, 1024, 2048, 8192)),
     ("gemm", "classic", {"block_size": 256, "reg_cap": 0}, (256, 1024)),
 ]
-LAUNCHES = 20
+LAUNCHES = 8  # of each kernel in an alternation; the profiler takes 30 ms for each
 
 
 def workload_launch(workload: Workload, space: str, config: dict[str, Any], size: int) -> dict[str, Any]:
@@ -136,7 +137,10 @@ def main() -> None:
     spec = work / "launches.json"
     spec.write_text(json.dumps([s[4] for s in subjects]))
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for _ in range(options.alternations):
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stop.append(number))  # told to end: report what there is
+    done = 0
+    while done < options.alternations and not stop:
         for cache in (CacheMode.COLD, CacheMode.HOT):
             for clock in ("cupti", "event"):
                 for label, backend, candidate, case, _ in subjects:
@@ -147,9 +151,11 @@ def main() -> None:
             times = ncu(spec, "all" if cache is CacheMode.COLD else "none")
             for index, (label, *_) in enumerate(subjects):
                 mine = times[index * LAUNCHES : (index + 1) * LAUNCHES]
-                found[label, str(cache), "ncu"].append(float(np.median(mine[3:])))
+                found[label, str(cache), "ncu"].append(float(np.median(mine[2:])))
+        done += 1
+        print(f"alternation {done}", file=sys.stderr)
     lines = []
-    print(f"\nmedians over {options.alternations} alternations, µs")
+    print(f"\nmedians over {done} alternations, µs")
     print(
         f"{'kernel':16} cache {'cupti':>9} {'event':>9} {'ncu':>9} {'ev-cu':>7} {'ncu-cu':>7} {'ncu/cu':>7}"
     )
