@@ -68,6 +68,7 @@ def workloads_show(
                 "shape": list(a.shape),
                 "direction": a.direction,
                 "value": a.value,
+                "language": a.language,
             }
             for a in loaded.arguments
         ],
@@ -105,7 +106,7 @@ def workloads_show(
         [
             (
                 a.name,
-                a.kind,
+                f"{a.kind} ({a.language} only)" if a.language else a.kind,
                 a.dtype,
                 a.value if a.kind == "scalar" else "×".join(a.shape),
                 None if a.kind == "scalar" else a.direction,

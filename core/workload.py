@@ -37,6 +37,7 @@ class Argument:
     direction: str = "in"  # in | out | inout
     data: str = "normal"  # normal | uniform | integers | zeros | file:PATH | python
     value: str | None = None  # scalars
+    language: str | None = None  # scalars: only kernels of this language take it
 
     @property
     def is_input(self) -> bool:
@@ -47,6 +48,10 @@ class Argument:
     def is_output(self) -> bool:
         """A buffer the kernel writes and the check compares."""
         return self.kind == "buffer" and self.direction in ("out", "inout")
+
+    def taken_by(self, language: str) -> bool:
+        """Whether kernels of this language have the parameter."""
+        return self.language in (None, language)
 
 
 @dataclass(frozen=True)

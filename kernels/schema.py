@@ -182,17 +182,21 @@ def _sizes(root: Table, params: tuple[str, ...]) -> dict[str, str]:
 
 
 def _argument(t: Table, names: Collection[str]) -> Argument:
-    t.known(("name", "kind", "dtype", "shape", "direction", "data", "value"))
+    t.known(("name", "kind", "dtype", "shape", "direction", "data", "value", "language"))
     name = t.text("name")
     if not name.isidentifier():
         raise t.error("name", f"{name!r} isn't a name; use letters, digits and _")
     kind = t.choice("kind", KINDS)
     dtype = t.choice("dtype", SCALARS if kind == "scalar" else BUFFERS)
     if kind == "scalar":
-        t.known(("name", "kind", "dtype", "value"))
+        t.known(("name", "kind", "dtype", "value", "language"))
         if "value" not in t:
             raise t.error("value", "missing; give a number or an expression over the case's parameters")
-        return Argument(name, kind, dtype, value=t.expression("value", t.data["value"], names))
+        only = t.choice("language", tuple(LANGUAGES.values())) if "language" in t else None
+        value = t.expression("value", t.data["value"], names)
+        return Argument(name, kind, dtype, value=value, language=only)
+    if "language" in t:
+        raise t.error("language", "only a scalar can be for one language; kernels share the buffers")
     shape = t.expressions("shape", names, most=4)
     if kind == "workspace":
         t.known(("name", "kind", "dtype", "shape"))

@@ -127,15 +127,14 @@ def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], confi
         "    }",
         "    cudaError_t status = cudaSuccess;",
     ]
-    scalars = {a.name: a for a in workload.arguments if a.kind == "scalar"}
+    taken = [a for a in workload.arguments if a.taken_by(variant.language)]
+    scalars = {a.name: a for a in taken if a.kind == "scalar"}
     for number, config in enumerate(configs):
         lines.append(f"    if (best == {number}) {{")
         for a in scalars.values():
             value = _translate(a.value or "0", workload.params, {})
             lines.append(f"        {_c_type(a.dtype)} {a.name} = {_c_type(a.dtype)}({value});")
-        lines.append(
-            f"        void* arguments[] = {{{', '.join('&' + a.name for a in workload.arguments)}}};"
-        )
+        lines.append(f"        void* arguments[] = {{{', '.join('&' + a.name for a in taken)}}};")
         for spec in variant.launches:
             grid = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.grid)
             block = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.block)

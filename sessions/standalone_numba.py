@@ -176,7 +176,9 @@ def knobs_for(*params):
 
 def _compiled(workload: Workload, variant: Variant) -> str:
     types = ", ".join(
-        _type(a.dtype, -1 if a.kind == "scalar" else max(len(a.shape), 1)) for a in workload.arguments
+        _type(a.dtype, -1 if a.kind == "scalar" else max(len(a.shape), 1))
+        for a in workload.arguments
+        if a.taken_by(variant.language)
     )
     entries = tuple(dict.fromkeys(launch.entry for launch in variant.launches))
     return f'''
@@ -244,6 +246,8 @@ def _run(workload: Workload, variant: Variant, derived: dict[str, str]) -> str:
     lines.append("kernel = kernels(*knobs.items())")
     values = []
     for argument in workload.arguments:
+        if not argument.taken_by(variant.language):
+            continue
         if argument.kind == "scalar":
             values.append(f"np.{argument.dtype}({argument.value or 0})")
         else:

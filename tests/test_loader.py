@@ -343,6 +343,7 @@ FULL_FAULTS = [
     ("default_size = 512", 'entry = "x"', "entry: stands beside [[variant]]"),
     ("[vendor]", "[launch]\ngrid = [1]\n[vendor]", "stands beside [[variant]]"),
     ('entry = "naive"', 'entry = "naive"\nlanguage = "hip"', "'hip' isn't one of numba, cuda"),
+    ('kind = "buffer"', 'kind = "buffer"\nlanguage = "cuda"', "only a scalar can be for one language"),
     ("tile = [8, 16, 32]", "tile = [[8], [9]]", "values must be numbers, texts or true/false"),
 ]
 

@@ -433,6 +433,13 @@ class TestPackArguments:
         _, values = pack_arguments("cuda", [self.MATRIX, self.SCALAR], {"m": 7}, {}, {"s": 3})
         assert [value.value for value in values] == [7, 3]
 
+    def test_a_scalar_may_be_for_one_language(self):
+        size = Argument("n", "scalar", "int64", value="r", language="cuda")
+        for language, count in (("cuda", 2), ("numba", 9)):
+            arguments = [self.MATRIX, size]
+            _, values = pack_arguments(language, arguments, {"m": 7}, {"m": (3, 5)}, {"n": 3})
+            assert len(values) == len(signature(language, arguments, {"m": 2})) == count
+
     @pytest.mark.parametrize(
         ("dtype", "value"), [("int32", 1 << 31), ("int8", 128), ("uint32", -1), ("complex64", 1)]
     )

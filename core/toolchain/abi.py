@@ -43,6 +43,7 @@ class ArgumentLike(Protocol):
     def kind(self) -> str: ...
     @property
     def dtype(self) -> str: ...
+    def taken_by(self, language: str, /) -> bool: ...
 
 
 def item_bytes(dtype: str) -> int:
@@ -62,6 +63,8 @@ def signature(
     """
     flat: list[tuple[str, str]] = []
     for argument in arguments:
+        if not argument.taken_by(language):
+            continue
         name = argument.name
         if argument.kind == "scalar":
             flat.append((name, argument.dtype))
@@ -88,7 +91,7 @@ def pack_arguments(
 
     Args:
         language: "numba" or "cuda".
-        arguments: The kernel's parameters, in order.
+        arguments: The workload's, in order; those for another language are left out.
         pointers: Device address of every buffer and workspace.
         shapes: Extents of every buffer and workspace; C-contiguous. A rank of 0 counts as (1,).
         scalars: Value of every scalar.
@@ -104,6 +107,8 @@ def pack_arguments(
         raise ValueError(f"unknown language {language!r}; known: numba, cuda")
     values: list[Any] = []
     for argument in arguments:
+        if not argument.taken_by(language):
+            continue
         if argument.kind == "scalar":
             values.append(_scalar(argument, scalars[argument.name]))
             continue

@@ -41,6 +41,11 @@ class Parameter:
     shape: tuple[int, ...] = ()
     nbytes: int = 0
     value: int | float = 0
+    language: str | None = None  # of the kernels that take it; None: all
+
+    def taken_by(self, language: str) -> bool:
+        """Whether kernels of this language have the parameter."""
+        return self.language in (None, language)
 
 
 class Buffer:

@@ -160,7 +160,7 @@ class Session:
         for a in self._workload.arguments:
             item: dict[str, Any] = {"name": a.name, "kind": a.kind, "dtype": a.dtype}
             if a.kind == "scalar":
-                item["value"] = scalars[a.name]
+                item |= {"value": scalars[a.name], "language": a.language}
             else:
                 nbytes = math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
                 item |= {"direction": a.direction, "shape": list(shapes[a.name]), "nbytes": nbytes}
