@@ -18,6 +18,8 @@ from .compiled import Compiled, CompileError, CompileRequest
 from .cubin import Cubin, KernelInfo
 from .sources import request_key, source_files
 
+_STAGE_NAMES = "wd_stage_names"  # the variable that trace.cuh's WD_STAGES defines
+
 
 def build(
     request: CompileRequest, files: Mapping[str, str] | None = None, cache: CompileCache | None = None
@@ -36,8 +38,10 @@ def build(
     now = source_files(request)
     if files is not None and dict(files) != now:
         raise CompileError(f"{request.file} changed while it was being compiled; evaluate it again")
+    stages: tuple[str, ...] = ()
     if request.language == "numba":
-        cubin, ptx, log, symbols = _numba(request, now, cache)
+        cubin, ptx, log, stages = _numba(request, now, cache)
+        symbols: Mapping[str, str] = {}
     else:
         text = Path(request.file).read_text(encoding="utf-8") if request.text is None else request.text
         from .nvrtc import compile_source
@@ -52,6 +56,8 @@ def build(
         for entry, symbol in _entries(request, parsed.kernels, symbols).items()
     }
     if request.language == "cuda":
+        if request.trace:
+            stages = _stages(request, parsed)
         _check_parameters(request, kernels, log)
     return Compiled(
         language=request.language,
@@ -63,15 +69,16 @@ def build(
         warnings=tuple(_cap_warnings(request, kernels, log)),
         ptx=ptx,
         seconds=time.perf_counter() - start,
+        stages=stages,
     )
 
 
 def _numba(
     request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None
-) -> tuple[bytes, str | None, str, dict[str, str]]:
+) -> tuple[bytes, str | None, str, tuple[str, ...]]:
     from .nvjitlink import link
 
-    codes, fast = _ltoir(request, files, cache)
+    codes, fast, stages = _ltoir(request, files, cache)
     options = {"reg_cap": request.reg_cap, "lineinfo": request.lineinfo, "fastmath": fast}
     try:
         cubin, log = link(codes, request.cc, **options)
@@ -82,12 +89,12 @@ def _numba(
     ptx = None
     if request.ptx:
         ptx = link(codes, request.cc, ptx=True, **options)[0].rstrip(b"\0").decode()
-    return cubin, ptx, log, {}
+    return cubin, ptx, log, stages
 
 
 def _ltoir(
     request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None
-) -> tuple[list[tuple[str, bytes]], bool]:
+) -> tuple[list[tuple[str, bytes]], bool, tuple[str, ...]]:
     """Numba's part, which takes most of the time and doesn't depend on the register cap."""
     from .numba_frontend import to_ltoir
 
@@ -98,12 +105,14 @@ def _ltoir(
     if stored is not None:
         try:
             header, blobs = unpack(stored)
-            return list(zip(header["kinds"], blobs, strict=True)), bool(header["fast"])
+            kinds = zip(header["kinds"], blobs, strict=True)
+            return list(kinds), bool(header["fast"]), tuple(header["stages"])
         except ValueError:
             cache.drop(key)
-    codes, fast = to_ltoir(request, files)
-    cache.put(key, pack({"kinds": [kind for kind, _ in codes], "fast": fast}, [data for _, data in codes]))
-    return codes, fast
+    codes, fast, stages = to_ltoir(request, files)
+    header = {"kinds": [kind for kind, _ in codes], "fast": fast, "stages": list(stages)}
+    cache.put(key, pack(header, [data for _, data in codes]))
+    return codes, fast, stages
 
 
 def _entries(request: CompileRequest, kernels: list[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -129,10 +138,34 @@ def _symbol(request: CompileRequest, entry: str, kernels: list[str]) -> str:
     raise CompileError(f"{request.file}: {what} {entry!r}{have}{hint}")
 
 
+def _stages(request: CompileRequest, cubin: Cubin) -> tuple[str, ...]:
+    """The names of a traced source's stages, which WD_STAGES leaves in the cubin."""
+    names = cubin.data(_STAGE_NAMES)
+    if names is None:
+        raise CompileError(
+            f"{request.file}: nothing to trace: it has no stage markers; #include <warpdeck/trace.cuh>, name "
+            "the stages with WD_STAGES(load, compute) and mark them in the kernel with WD_TRACE_PARAM, "
+            "WD_TRACE_BEGIN, WD_PUSH, WD_POP and WD_TRACE_END"
+        )
+    return tuple(name.strip() for name in names.rstrip(b"\0").decode(errors="replace").split(","))
+
+
 def _check_parameters(request: CompileRequest, kernels: Mapping[str, KernelInfo], log: str) -> None:
-    """A kernel that takes other parameters than the workload declares would read garbage."""
+    """A kernel that takes other parameters than the workload declares would read garbage.
+
+    Of several kernels some may have no markers; a traced one takes the descriptor's address last.
+    """
     expected = tuple(8 if rank >= 0 else item_bytes(dtype) for dtype, rank in request.parameters)
+    traced = {entry for entry, info in kernels.items() if info.parameters == (*expected, 8)}
+    if request.trace and request.parameters and not traced:
+        raise CompileError(
+            f"{request.file}: {next(iter(kernels))}: nothing to trace: it doesn't take the trace's address; "
+            "write WD_TRACE_PARAM after its last parameter",
+            log,
+        )
     for entry, info in kernels.items():
+        if request.trace and entry in traced:
+            continue
         if request.parameters and info.parameters != expected:
             raise CompileError(
                 f"{request.file}: {entry}: its parameters take {_bytes(info.parameters)}, but the workload's "

@@ -46,6 +46,8 @@ class CompileRequest:
     lineinfo: bool = True
     ptx: bool = False  # Numba: also keep PTX (CUDA C++ always does)
     text: str | None = None
+    # With the stage markers compiled in: one more last parameter, the address of a trace's descriptor.
+    trace: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, for the compile process and the key."""
@@ -79,6 +81,7 @@ class Compiled:
     ptx: str | None = None
     seconds: float = 0.0  # spent compiling, also where the result came from the cache
     cached: bool = False
+    stages: tuple[str, ...] = ()  # where traced: the stages' names; the first has id 1
     launches: tuple[Launch, ...] = ()  # of the case it was compiled for; the first gives `resources`
 
     @property
@@ -146,6 +149,7 @@ class Compiled:
             "warnings": list(self.warnings),
             "seconds": self.seconds,
             "has_ptx": self.ptx is not None,
+            "stages": list(self.stages),
         }
         texts = [zlib.compress(text.encode(), 1) for text in (self.log, self.ptx or "")]
         return pack(header, [self.cubin, *texts])
@@ -167,4 +171,5 @@ class Compiled:
             warnings=tuple(header["warnings"]),
             ptx=zlib.decompress(ptx).decode() if header["has_ptx"] else None,
             seconds=header["seconds"],
+            stages=tuple(header["stages"]),
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _NOBITS, _SYMTAB, _REL, _RELA = 8, 2, 9, 4
+_OBJECT = 1  # kind of a symbol: a variable
 _ATTR_MAX_THREADS, _ATTR_REQNTID, _ATTR_FRAME, _ATTR_MIN_STACK = 0x05, 0x10, 0x11, 0x12
 _ATTR_KPARAM, _ATTR_MAXREG, _ATTR_REGCOUNT, _ATTR_BARRIERS = 0x17, 0x1B, 0x2F, 0x4C
 # From sm_90 on .nv.shared counts the kilobyte that the system reserves in every block.
@@ -121,6 +122,22 @@ class Cubin:
         if note is None or len(note.data) < 28:
             return self._flags & 0xFF  # toolkits before 13 keep it here and write no such note
         return struct.unpack_from("<H", note.data, 26)[0]
+
+    def data(self, symbol: str) -> bytes | None:
+        """The initial bytes of a variable; None if there is no such variable, or it starts as zeros.
+
+        Raises ValueError if it lies outside its section.
+        """
+        found = next((s for s in self.symbols if s.name == symbol and s.kind == _OBJECT), None)
+        if found is None or not 0 < found.section < len(self.sections):
+            return None
+        section = self.sections[found.section]
+        if section.kind == _NOBITS:
+            return None
+        data = section.data[found.value : found.value + found.size]
+        if len(data) != found.size:
+            raise ValueError(f"damaged cubin: {symbol} lies outside its section")
+        return data
 
     def info(self, symbol: str, log: str = "") -> KernelInfo:
         """Resources of one kernel; `log` is the assembler's verbose output (`-v`), for the spills.

@@ -24,15 +24,17 @@ from .nvjitlink import missing
 _loaded: dict[str, tuple[str, types.ModuleType]] = {}  # file -> (state of its sources, module)
 
 
-def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tuple[str, bytes]], bool]:
+def to_ltoir(
+    request: CompileRequest, files: Mapping[str, str]
+) -> tuple[list[tuple[str, bytes]], bool, tuple[str, ...]]:
     """Compile every wanted kernel of a request to LTO-IR.
 
     Args:
         files: Digests of the module and what it imports (`sources.source_files`).
 
     Returns:
-        Pieces of code as (kind, data) for `nvjitlink.link`, and whether fast math was used. The symbol
-        of entry `e` starts with `_ZN8warpdeck` + len(e) + e.
+        Pieces of code as (kind, data) for `nvjitlink.link`, whether fast math was used, and the names of
+        the stages where they are traced. The symbol of entry `e` starts with `_ZN8warpdeck` + len(e) + e.
 
     Raises:
         CompileError: the module, `make` or a kernel fails; the message is Python's or Numba's own.
@@ -42,6 +44,8 @@ def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tu
         numba, cuda = importlib.import_module("numba"), importlib.import_module("numba.cuda")
     except ImportError as error:
         raise ToolchainError(missing(error)) from None
+    if request.trace:
+        raise CompileError(f"{request.file}: nothing to trace: it has no stage markers")
     module = _load(Path(request.file), "".join(sorted(files.values())))
     functions = _functions(module, request)
     signature = numba.void(*(_numba_type(numba, dtype, rank) for dtype, rank in request.parameters))
@@ -67,7 +71,7 @@ def to_ltoir(request: CompileRequest, files: Mapping[str, str]) -> tuple[list[tu
             except Exception as error:  # noqa: BLE001 - whatever Numba makes of a user's kernel
                 raise _numba_error(error, entry, request.file) from None
         codes += [_piece(piece) for piece in pieces]
-    return codes, fast
+    return codes, fast, ()
 
 
 def _numba_type(numba: Any, dtype: str, rank: int) -> Any:

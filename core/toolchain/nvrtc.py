@@ -9,7 +9,7 @@ from typing import Any
 
 from .compiled import CompileError, CompileRequest, ToolchainError
 from .nvjitlink import missing
-from .sources import include_folders
+from .sources import TRACE_INCLUDE, include_folders
 
 _LINE = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)$")
 _USE = "NVRTC has no host headers; use "
@@ -54,7 +54,9 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
             "for older GPUs install warpdeck[cuda12]"
         )
     options = [f"--gpu-architecture=sm_{arch}", "--ptxas-options=-v", "--std=c++17"]
-    options += [f"-I{folder}" for folder in include_folders()]
+    options += [f"-I{folder}" for folder in (TRACE_INCLUDE, *include_folders())]
+    if request.trace:
+        options.append("-DWARPDECK_TRACE=1")
     options += [f"-D{name}={_macro(name, value)}" for name, value in request.knobs.items()]
     if request.reg_cap:
         options.append(f"--maxrregcount={request.reg_cap}")

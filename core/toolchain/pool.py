@@ -92,14 +92,17 @@ class CompilePool:
         cc: tuple[int, int] = (9, 0),
         *,
         ptx: bool = False,
+        trace: bool = False,
     ) -> Future[Compiled]:
-        """Compile a candidate. The case gives the launches for `Compiled.resources`, no more.
+        """Compile a candidate, with its stage markers if `trace`.
+
+        The case gives the launches for `Compiled.resources`, no more.
 
         What is wrong with the candidate (CompileError, UsageError), the missing compiler
         (ToolchainError) and an early end (CancelledError) arrive through the future.
         """
         try:
-            request = candidate_request(workload, candidate, cc, ptx=ptx)
+            request = candidate_request(workload, candidate, cc, ptx=ptx, trace=trace)
             launches = workload.launches(candidate, case)
         except WarpdeckError as error:
             return _failed(error)
@@ -283,6 +286,7 @@ def compile_candidate(
     cc: tuple[int, int] = (9, 0),
     *,
     ptx: bool = False,
+    trace: bool = False,
 ) -> Compiled:
     """Compile a candidate in the shared pool and wait for it.
 
@@ -290,13 +294,14 @@ def compile_candidate(
         case: Gives the launches for `Compiled.resources`.
         cc: Compute capability to compile for; the GPU need not be here.
         ptx: Numba: keep the PTX too (CUDA C++ always has it).
+        trace: Compile the stage markers in.
 
     Raises:
         CompileError: it doesn't compile; the message is the compiler's own.
         UsageError: an unknown variant, or an impossible launch.
         ToolchainError: the compilers aren't installed.
     """
-    return default_pool().submit(workload, candidate, case, cc, ptx=ptx).result()
+    return default_pool().submit(workload, candidate, case, cc, ptx=ptx, trace=trace).result()
 
 
 def compile_cuda(source: str, name: str, cc: tuple[int, int], options: Sequence[str] = ()) -> Compiled:

@@ -10,9 +10,12 @@ from .compiled import CompileRequest
 
 
 def candidate_request(
-    workload: Workload, candidate: Candidate, cc: tuple[int, int], *, ptx: bool = False
+    workload: Workload, candidate: Candidate, cc: tuple[int, int], *, ptx: bool = False, trace: bool = False
 ) -> CompileRequest:
-    """The compile of a candidate for a compute capability. Raises UsageError for an unknown variant."""
+    """The compile of a candidate for a compute capability; `trace`: with its stage markers.
+
+    Raises UsageError for an unknown variant.
+    """
     variant = workload.variant(candidate.variant)
     knobs = dict(candidate.config)
     return CompileRequest(
@@ -22,8 +25,13 @@ def candidate_request(
         cc=cc,
         reg_cap=int(knobs.pop("reg_cap", 0)),
         knobs=knobs,
-        parameters=tuple((a.dtype, -1 if a.kind == "scalar" else len(a.shape)) for a in workload.arguments),
+        parameters=tuple(
+            (a.dtype, -1 if a.kind == "scalar" else len(a.shape))
+            for a in workload.arguments
+            if a.taken_by(variant.language)
+        ),
         ptx=ptx and variant.language == "numba",
+        trace=trace,
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from .compiled import CompileError, CompileRequest
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # the folder that is the package `warpdeck`
+TRACE_INCLUDE = _PACKAGE / "telemetry" / "trace" / "include"  # for #include <warpdeck/trace.cuh>
 _TOOLS = (
     "cuda-bindings",
     "llvmlite",
@@ -36,7 +37,7 @@ _TOOLS = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-cccl-cu12",
 )
-_FORMAT = 2  # raise it when the same inputs would give another result
+_FORMAT = 3  # raise it when the same inputs would give another result
 
 
 @functools.cache
@@ -74,21 +75,20 @@ def source_files(request: CompileRequest) -> dict[str, str]:
     """Digest of every source file that a request's code comes from, by path.
 
     For Numba the module and what it imports from its own folder, from this package or from other
-    folders of the user's; for CUDA C++ the file and what it includes from its own folder. Installed
-    packages and toolkit headers count by their versions.
+    folders of the user's; for CUDA C++ the file and what it includes from its own folder and of this
+    package's headers. Installed packages and toolkit headers count by their versions.
 
     Raises:
         CompileError: a file can't be read, or includes a file that isn't allowed.
     """
-    if request.text is not None:
-        list(_included(request.text, request.file))  # only to refuse what isn't allowed
-        return {}
-    names, files = (
-        (_python_imports, _module_files) if request.language == "numba" else (_included, _header_files)
-    )
+    main, names, files = Path(request.file), _included, _header_files
+    if request.text is not None:  # it has no folder of its own
+        todo = [file for name in _included(request.text, request.file) for file in _own_header(name)]
+    else:
+        todo = [main]
+        if request.language == "numba":
+            names, files = _python_imports, _module_files
     found: dict[str, str] = {}
-    main = Path(request.file)
-    todo = [main]
     while todo:
         path = todo.pop()
         if str(path) not in found:
@@ -196,10 +196,17 @@ def _included(text: str, where: str) -> Iterator[str]:
         yield name
 
 
+def _own_header(name: str) -> list[Path]:
+    """This package's header that an include may mean."""
+    return [TRACE_INCLUDE / name] if (TRACE_INCLUDE / name).is_file() else []
+
+
 def _header_files(name: str, path: Path, root: Path) -> list[Path]:
-    """The files of the kernel's own folder that an include may mean."""
+    """The files of the kernel's own folder, and of this package's headers, that an include may mean."""
+    if path.is_relative_to(TRACE_INCLUDE):
+        root = TRACE_INCLUDE
     files = [folder / name for folder in dict.fromkeys((path.parent, root)) if (folder / name).is_file()]
     for file in files:
         if not file.resolve().is_relative_to(root.resolve()):
             raise CompileError(f'{path}: #include "{name}" leads out of the kernel\'s own folder')
-    return files
+    return files + [file for file in _own_header(name) if file not in files]
