@@ -155,6 +155,11 @@ class Session:
         """Tell a worker about a case's buffers and inputs."""
         if case.name in handle.bound:
             return
+        outputs = {name: {"path": str(path), "offset": 0} for name, path in self._files(case).items()}
+        handle.bind(case.name, {**self.describe(case, self.draws(case)), "outputs": outputs})
+
+    def describe(self, case: Case, draws: Sequence[int]) -> dict[str, Any]:
+        """A case's `arguments`, and where the inputs of some draws lie: `seeds`. For `buffers.Binding`."""
         shapes, scalars = self._workload.shapes(case), self._workload.scalars(case)
         arguments: list[dict[str, Any]] = []
         for a in self._workload.arguments:
@@ -165,9 +170,7 @@ class Session:
                 nbytes = math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
                 item |= {"direction": a.direction, "shape": list(shapes[a.name]), "nbytes": nbytes}
             arguments.append(item)
-        seeds = {draw: self._inputs(case, draw) for draw in self.draws(case)}
-        outputs = {name: {"path": str(path), "offset": 0} for name, path in self._files(case).items()}
-        handle.bind(case.name, {"arguments": arguments, "seeds": seeds, "outputs": outputs})
+        return {"arguments": arguments, "seeds": {draw: self._inputs(case, draw) for draw in draws}}
 
     def _files(self, case: Case) -> dict[str, Path]:
         number = self._numbers.setdefault(case.name, len(self._numbers))
