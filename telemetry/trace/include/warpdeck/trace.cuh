@@ -1,0 +1,363 @@
+// Stage markers for CUDA kernels: when each warp loads, waits, computes, stores. One file, no includes;
+// NVRTC, nvcc and clang, C++17, sm_70 and newer.
+//
+// Without -DWARPDECK_TRACE every macro is empty and this file declares nothing: the machine code is that of
+// the kernel without markers, byte for byte. With it, a kernel takes one more parameter, the address of a
+// descriptor (0: record nothing), and each warp writes its events into its own row in global memory.
+//
+//   #include <warpdeck/trace.cuh>
+//
+//   WD_STAGES(load, wait, compute, store)             // once, at file scope: names, C++ identifiers
+//
+//   extern "C" __global__ void gemm(const float* a, float* c, int n WD_TRACE_PARAM) {
+//       WD_TRACE_BEGIN();                             // first, by all threads of the block
+//       for (int t = 0; t < n; ++t) {
+//           WD_PUSH(load, t);                         // a range; its payload, here the loop index, is free
+//           float x = a[t];
+//           WD_POP(load);
+//           WD_PUSH(compute, t);
+//           WD_PIN(x);                                // the arithmetic that follows starts here …
+//           x = x * x + 1;
+//           WD_PIN(x);                                // … and is done here
+//           WD_POP(compute);
+//       }
+//       WD_TRACE_END();                               // last, and before every other return
+//   }
+//
+// Markers
+//   WD_PUSH(name[, payload]) WD_POP(name)   a range; ranges of a warp nest. Payload: 20 bits
+//   WD_RANGE(name[, payload])               the same for the rest of the scope. Don't return out of it
+//   WD_MARK(name[, payload])                an instant
+//   WD_VALUE(name, x)                       an instant with a value: int, unsigned or float
+//   WD_START(name, token) WD_STOP(name, token)   a range that may overlap others and cross iterations;
+//                                                tokens below 2^17 pair the two
+//   WD_ISSUE(name, flow) WD_DONE(name, flow)     an asynchronous stage: where a copy or an MMA is issued,
+//                                                and where it is known to be complete, perhaps in another
+//                                                warp of the block; flows below 2^17 pair the two
+//   WD_PIN(x, ...)                          see below
+//
+// Only lane 0 of a warp records, so mark code that lane 0 runs, and that all lanes run together: of divergent
+// branches only lane 0's shows. Payloads and values are evaluated only when tracing is on. A macro's argument
+// with a comma outside parentheses needs parentheses.
+//
+// WD_PIN. The compiler keeps markers in order among each other and among memory accesses and barriers, but
+// moves plain arithmetic across them freely: without a pin, a range around arithmetic may come out empty, and
+// its neighbour twice as long. No fence helps. WD_PIN(x) costs no instruction: arithmetic that x depends on
+// stays before it, arithmetic that uses x after it. Pin what goes into a timed computation after its WD_PUSH
+// and what comes out before its WD_POP. Numbers of 32 and 64 bits, pointers, float2, float4, and arrays of
+// these that live in registers.
+//
+// Asynchronous work. A WD_POP after cp.async, TMA or wgmma ends their issue. Use WD_ISSUE and WD_DONE, or put
+// the WD_POP after the wait.
+//
+// Device functions get the state by reference, and must be inlined, else it lives in memory:
+//   __device__ __forceinline__ void tile(float* x WD_STATE_PARAM) { WD_PUSH(load); … WD_POP(load); }
+//   tile(x WD_STATE_ARG);
+// Lambdas that capture by reference just work.
+//
+// Warp-specialised kernels: call WD_TRACE_BEGIN before the roles part, WD_TRACE_END at the end of each role.
+// A warp that returns earlier shows up as never finished.
+//
+// Launching by hand: `gemm<<<grid, block>>>(a, c, n WD_TRACE_PASS(address))`, with a wd_detail::Descriptor at
+// `address` in device memory, and rows of zeros. Rows and records are as in layout.py.
+//
+// Cost. An event is one clock read and one predicated 8-byte store, 4 to 7 instructions, no fence, no atomic,
+// no barrier. The state is 3 registers; no store leaves a warp's row: events beyond its capacity are counted,
+// not stored (exact up to 2^31 - 1 events a warp).
+
+#ifndef WARPDECK_TRACE_CUH
+#define WARPDECK_TRACE_CUH
+
+#ifndef WARPDECK_TRACE
+
+#define WD_STAGES(...)
+#define WD_TRACE_PARAM
+#define WD_TRACE_PASS(...)
+#define WD_STATE_PARAM
+#define WD_STATE_ARG
+#define WD_TRACE_BEGIN()
+#define WD_TRACE_END()
+#define WD_PUSH(...)
+#define WD_POP(...)
+#define WD_RANGE(...)
+#define WD_MARK(...)
+#define WD_VALUE(...)
+#define WD_START(...)
+#define WD_STOP(...)
+#define WD_ISSUE(...)
+#define WD_DONE(...)
+#define WD_PIN(...)
+
+#else  // WARPDECK_TRACE
+
+// Names become the enumerators of a struct, so that they collide with nothing, and a text in the cubin.
+#define WD_STAGES(...)                                                       \
+    struct wd_stages {                                                       \
+        enum Id : unsigned { wd_none, __VA_ARGS__, wd_end };                 \
+    };                                                                       \
+    static_assert(wd_stages::wd_end <= 1024, "at most 1023 stages a file");  \
+    extern "C" __device__ const char wd_stage_names[] = #__VA_ARGS__;
+
+#define WD_TRACE_PARAM , unsigned long long wd_trace
+#define WD_TRACE_PASS(address) , address
+#define WD_STATE_PARAM , wd_detail::State &wd_state
+#define WD_STATE_ARG , wd_state
+
+#define WD_TRACE_BEGIN()        \
+    wd_detail::State wd_state;  \
+    wd_state.open(wd_trace)
+#define WD_TRACE_END() wd_state.close(wd_trace)
+
+#define WD_PUSH(...) WD_EVENT_(KIND_BEGIN, __VA_ARGS__, 0, )
+#define WD_POP(name) WD_EVENT_(KIND_END, name, 0, )
+#define WD_MARK(...) WD_EVENT_(KIND_MARK, __VA_ARGS__, 0, )
+#define WD_EVENT_(kind, name, payload, ...) \
+    wd_state.record(wd_detail::word(wd_detail::kind, wd_stages::name, unsigned(payload)))
+
+#define WD_RANGE(...) WD_RANGE_(__LINE__, __VA_ARGS__, 0, )
+#define WD_RANGE_(line, ...) WD_RANGE_2_(line, __VA_ARGS__)
+#define WD_RANGE_2_(line, name, payload, ...) \
+    const wd_detail::Range wd_range_##line(wd_state, wd_stages::name, unsigned(payload))
+
+#define WD_VALUE(name, x) wd_state.value(wd_stages::name, x)
+#define WD_START(name, token) WD_EXTENDED_(SUB_START, name, token)
+#define WD_STOP(name, token) WD_EXTENDED_(SUB_STOP, name, token)
+#define WD_ISSUE(name, flow) WD_EXTENDED_(SUB_ISSUE, name, flow)
+#define WD_DONE(name, flow) WD_EXTENDED_(SUB_DONE, name, flow)
+#define WD_EXTENDED_(sub, name, argument) \
+    wd_state.record(wd_detail::extended(wd_stages::name, wd_detail::sub, unsigned(argument)))
+
+#define WD_PIN(...) wd_detail::pin(__VA_ARGS__)
+
+namespace wd_detail {
+
+enum : unsigned {
+    MAGIC_OPEN = 0x57445400,
+    MAGIC_CLOSED = 0x57445401,
+    HEADER_BYTES = 64,
+    RECORD_BYTES = 8,
+    KIND_BEGIN = 0,
+    KIND_END = 1,
+    KIND_MARK = 2,
+    KIND_EXTENDED = 3,
+    KIND_SHIFT = 30,
+    PAYLOAD_BITS = 20,
+    PAYLOAD_MASK = (1u << PAYLOAD_BITS) - 1,
+    SUB_SHIFT = 17,
+    ARGUMENT_MASK = (1u << SUB_SHIFT) - 1,
+    SUB_VALUE_U32 = 0,
+    SUB_VALUE_I32 = 1,
+    SUB_VALUE_F32 = 2,
+    SUB_RAW = 3,
+    SUB_START = 4,
+    SUB_STOP = 5,
+    SUB_ISSUE = 6,
+    SUB_DONE = 7,
+};
+
+// What the kernel's last parameter points to, in device memory.
+struct Descriptor {
+    unsigned long long rows;  // address of the first row
+    unsigned capacity;        // records a row, below 2^31
+    unsigned row_bytes;       // HEADER_BYTES + RECORD_BYTES * capacity or more, a multiple of 8
+    unsigned cta_first;       // traced are the CTAs cta_first + i * cta_stride with i < cta_count,
+    unsigned cta_stride;
+    unsigned cta_count;
+    unsigned warp_mask;       // and of these the warps whose bit is set
+};
+
+// A row's head. A record is {unsigned clock, unsigned word}.
+struct Header {
+    unsigned magic;
+    unsigned sm;
+    unsigned cta;  // x + gridDim.x * (y + gridDim.y * z)
+    unsigned warp;
+    unsigned long long time_begin;  // globaltimer, ns
+    unsigned long long clock_begin;
+    unsigned long long time_end;
+    unsigned long long clock_end;
+    unsigned count;  // attempted records
+    unsigned gap_begin;
+    unsigned gap_end;
+    unsigned warps;
+};
+
+static_assert(sizeof(Descriptor) == 32 && sizeof(Header) == HEADER_BYTES, "as in layout.py");
+
+// The second half of a record: kind, name, payload.
+__device__ __forceinline__ constexpr unsigned word(unsigned kind, unsigned name, unsigned payload) {
+    return kind << KIND_SHIFT | name << PAYLOAD_BITS | (payload & PAYLOAD_MASK);
+}
+
+__device__ __forceinline__ constexpr unsigned extended(unsigned name, unsigned sub, unsigned argument) {
+    return word(KIND_EXTENDED, name, sub << SUB_SHIFT | (argument & ARGUMENT_MASK));
+}
+
+// Both clocks of this multiprocessor: globaltimer in ns, read between two reads of the cycle counter.
+struct Anchor {
+    unsigned long long clock, time, after;
+    __device__ __forceinline__ Anchor() {
+        asm volatile(
+            "mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;\n\tmov.u64 %2, %%clock64;"
+            : "=l"(clock), "=l"(time), "=l"(after)::"memory");
+    }
+    // In cycles. All 64 bits of both reads are used: for the low half alone the compiler takes a slower read.
+    __device__ __forceinline__ unsigned gap() const {
+        const unsigned long long cycles = after - clock;
+        return cycles >> 32 ? 0xffffffffu : unsigned(cycles);
+    }
+};
+
+// What a thread keeps in registers: where the next record goes, and how many more there is room for. Both are
+// 0 at first in all lanes but a traced warp's lane 0. `next + 8 * left` never changes: it is the end of the
+// row, or 0, so that close() needs nothing else.
+struct State {
+    unsigned long long next;
+    int left;
+
+    __device__ __forceinline__ void open(unsigned long long descriptor) {
+        next = 0;
+        left = 0;
+        if (descriptor == 0) return;
+        const Descriptor &d = *reinterpret_cast<const Descriptor *>(descriptor);
+        const unsigned long long cta =
+            blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+        const unsigned warp = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32;
+        const unsigned offset = unsigned(cta) - d.cta_first;
+        const unsigned index = offset / d.cta_stride;
+        unsigned lane, sm;
+        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+        if (lane != 0 || cta < d.cta_first || cta >> 32 != 0 || index * d.cta_stride != offset ||
+            index >= d.cta_count || (d.warp_mask >> warp & 1) == 0)
+            return;
+        const unsigned row = index * __popc(d.warp_mask) + __popc(d.warp_mask & ((1u << warp) - 1));
+        const unsigned long long header = d.rows + (unsigned long long)row * d.row_bytes;
+        next = header + HEADER_BYTES;
+        left = int(d.capacity);
+        put(header, MAGIC_OPEN, sm);
+        put(header + 8, unsigned(cta), warp);
+        put(header + 60, (threads + 31) / 32);
+        const Anchor anchor;
+        put(header + 16, anchor.time);
+        put(header + 24, anchor.clock);
+        put(header + 52, anchor.gap());
+    }
+
+    __device__ __forceinline__ void close(unsigned long long descriptor) {
+        const unsigned long long end = next + (long long)left * RECORD_BYTES;
+        if (end != 0) {
+            const Anchor anchor;
+            const unsigned capacity = reinterpret_cast<const Descriptor *>(descriptor)->capacity;
+            const unsigned long long header = end - (unsigned long long)capacity * RECORD_BYTES - HEADER_BYTES;
+            put(header + 32, anchor.time);
+            put(header + 40, anchor.clock);
+            put(header + 48, capacity - unsigned(left));
+            put(header + 56, anchor.gap());
+            put(header, (unsigned)MAGIC_CLOSED);
+        }
+        next = 0;  // what follows, a range's destructor say, records nothing
+        left = 0;
+    }
+
+    // One event. One statement, so that nothing comes between the clock's reading and its store.
+    __device__ __forceinline__ void record(unsigned word) {
+        asm volatile(
+            "{\n\t.reg .pred room;\n\t.reg .b32 now;\n\t"
+            "setp.gt.s32 room, %1, 0;\n\t"
+            "mov.u32 now, %%clock;\n\t"
+            "@room st.global.cs.v2.u32 [%0], {now, %2};\n\t}" ::"l"(next),
+            "r"(left), "r"(word)
+            : "memory");
+        next += RECORD_BYTES;
+        left -= 1;
+    }
+
+    __device__ __forceinline__ void value(unsigned name, unsigned x) { value(name, SUB_VALUE_U32, x); }
+    __device__ __forceinline__ void value(unsigned name, int x) { value(name, SUB_VALUE_I32, unsigned(x)); }
+    __device__ __forceinline__ void value(unsigned name, float x) {
+        value(name, SUB_VALUE_F32, __float_as_uint(x));
+    }
+
+   private:
+    // The value's record, and one whose clock is the value.
+    __device__ __forceinline__ void value(unsigned name, unsigned sub, unsigned bits) {
+        record(extended(name, sub, 0));
+        asm volatile(
+            "{\n\t.reg .pred room;\n\t"
+            "setp.gt.s32 room, %1, 0;\n\t"
+            "@room st.global.cs.v2.u32 [%0], {%2, %3};\n\t}" ::"l"(next),
+            "r"(left), "r"(bits), "r"(extended(0, SUB_RAW, 0))
+            : "memory");
+        next += RECORD_BYTES;
+        left -= 1;
+    }
+
+    static __device__ __forceinline__ void put(unsigned long long at, unsigned x) {
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+    }
+    static __device__ __forceinline__ void put(unsigned long long at, unsigned x, unsigned y) {
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(x), "r"(y) : "memory");
+    }
+    static __device__ __forceinline__ void put(unsigned long long at, unsigned long long x) {
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+    }
+};
+
+// A nested range over a scope.
+struct Range {
+    State &state;
+    unsigned name;
+    __device__ __forceinline__ Range(State &state_, unsigned name_, unsigned payload)
+        : state(state_), name(name_) {
+        state.record(word(KIND_BEGIN, name, payload));
+    }
+    __device__ __forceinline__ ~Range() { state.record(word(KIND_END, name, 0)); }
+};
+
+#define WD_PIN_(type, letter) \
+    __device__ __forceinline__ void pin(type &x) { asm volatile("" : "+" letter(x)::"memory"); }
+WD_PIN_(float, "f")
+WD_PIN_(double, "d")
+WD_PIN_(int, "r")
+WD_PIN_(unsigned, "r")
+WD_PIN_(long, "l")
+WD_PIN_(unsigned long, "l")
+WD_PIN_(long long, "l")
+WD_PIN_(unsigned long long, "l")
+#undef WD_PIN_
+
+template <class T>
+__device__ __forceinline__ void pin(T *&x) {
+    asm volatile("" : "+l"(x)::"memory");
+}
+
+__device__ __forceinline__ void pin(float2 &x) {
+    pin(x.x);
+    pin(x.y);
+}
+
+__device__ __forceinline__ void pin(float4 &x) {
+    pin(x.x);
+    pin(x.y);
+    pin(x.z);
+    pin(x.w);
+}
+
+template <class T, unsigned N>
+__device__ __forceinline__ void pin(T (&x)[N]) {
+#pragma unroll
+    for (unsigned i = 0; i < N; ++i) pin(x[i]);
+}
+
+template <class First, class Second, class... Rest>
+__device__ __forceinline__ void pin(First &first, Second &second, Rest &...rest) {
+    pin(first);
+    pin(second, rest...);
+}
+
+}  // namespace wd_detail
+
+#endif  // WARPDECK_TRACE
+#endif  // WARPDECK_TRACE_CUH
