@@ -31,19 +31,20 @@ class Codes:
         self._pool = pool
         self._cc = cc
         self._limits = limits
-        self._futures: dict[str, Future[Compiled]] = {}  # by candidate id
+        self._futures: dict[str, Future[Compiled]] = {}  # by `_key`
         self._codes: dict[str, Code] = {}
 
-    def submit(self, candidate: Candidate, cases: Sequence[Case]) -> Future[Compiled]:
+    def submit(self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False) -> Future[Compiled]:
         """Compile, once. A launch that no device allows, or not this one, is refused without compiling."""
-        if candidate.id not in self._futures:
+        key = _key(candidate, trace)
+        if key not in self._futures:
             refusal = self._refusal(candidate, cases)
             if refusal is not None:
                 refused: Future[Compiled] = Future()
                 refused.set_exception(refusal)
                 return refused
-            self._futures[candidate.id] = self._pool.submit(self._workload, candidate, cases[0], self._cc)
-        return self._futures[candidate.id]
+            self._futures[key] = self._pool.submit(self._workload, candidate, cases[0], self._cc, trace=trace)
+        return self._futures[key]
 
     def _refusal(self, candidate: Candidate, cases: Sequence[Case]) -> UsageError | None:
         most = self._limits["max_shared_bytes"]
@@ -54,17 +55,21 @@ class Codes:
         too_much = next((x.shared for x in launches if x.shared > most), None)
         return None if too_much is None else UsageError(_too_much_shared(too_much, most))
 
-    def get(self, candidate: Candidate, cases: Sequence[Case]) -> Code:
-        """Compiled code with the launches of these cases. Raises CompileError, UsageError, ToolchainError."""
-        compiled = self.submit(candidate, cases).result()
-        known = self._codes.get(candidate.id)
+    def get(self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False) -> Code:
+        """Compiled code with the launches of these cases; `trace`: with its stage markers.
+
+        Raises CompileError, UsageError, ToolchainError.
+        """
+        compiled = self.submit(candidate, cases, trace=trace).result()
+        key = _key(candidate, trace)
+        known = self._codes.get(key)
         launches = dict(known.launches) if known else {}
         for case in cases:
             if case.name not in launches:
                 launches[case.name] = self._workload.launches(candidate, case)
                 compiled.with_launches(launches[case.name])
-        code = Code(candidate.id, candidate.variant, compiled, launches)
-        self._codes[candidate.id] = code
+        code = Code(key, candidate.variant, compiled, launches)
+        self._codes[key] = code
         return code
 
     def problem(self, code: Code, cases: Sequence[Case]) -> str | None:
@@ -79,6 +84,10 @@ class Codes:
                 if shared > most:
                     return _too_much_shared(shared, most)
         return None
+
+
+def _key(candidate: Candidate, trace: bool) -> str:
+    return f"{candidate.id}+trace" if trace else candidate.id
 
 
 def _too_much_shared(nbytes: int, most: int) -> str:

@@ -24,7 +24,7 @@ from .faults import WorkerFault
 from .gpu import Gpu, Operation, Parameters, check
 
 GUARD_BYTES = 4096
-_GUARD_BYTE = 0xA5
+GUARD_BYTE = 0xA5
 _POISON_BYTE = 0xFF  # four of them are a NaN
 _MAX_SETS = 8
 _REGISTER_BYTES = 1 << 20  # smaller copies aren't worth pinning their pages
@@ -57,7 +57,7 @@ class Buffer:
         self._base = check(d.cuMemAlloc(nbytes + 2 * GUARD_BYTES), f"allocating {nbytes / 1e6:.1f} MB")
         self.pointer = int(self._base) + GUARD_BYTES
         for guard in self.guards:
-            check(d.cuMemsetD8Async(guard[0], _GUARD_BYTE, guard[1], gpu.stream), "filling a guard band")
+            check(d.cuMemsetD8Async(guard[0], GUARD_BYTE, guard[1], gpu.stream), "filling a guard band")
 
     @property
     def guards(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -208,7 +208,7 @@ class Binding:
     def __init__(self, gpu: Gpu, spec: Mapping[str, Any]) -> None:
         self._gpu = gpu
         self.arguments = [Parameter(**{**a, "shape": tuple(a.get("shape", ()))}) for a in spec["arguments"]]
-        self._parameters: dict[tuple[str, int], Parameters] = {}
+        self._parameters: dict[tuple[str, int, int | None], Parameters] = {}
         self._seeds: dict[int, Mapping[str, Mapping[str, Any]]] = {}
         for seed, inputs in spec["seeds"].items():
             self.add_seed(int(seed), inputs)
@@ -218,17 +218,21 @@ class Binding:
         self._mapped: dict[str, tuple[Any, NDArray[np.uint8]]] = {}
         self.sets: list[BufferSet] = []
 
-    def parameters(self, language: str, index: int) -> Parameters:
-        """Packed kernel parameters for one set."""
-        if (language, index) not in self._parameters:
-            self._parameters[language, index] = pack_arguments(
+    def parameters(self, language: str, index: int, trace: int | None = None) -> Parameters:
+        """Packed kernel parameters for one set; a traced kernel's descriptor address is the last."""
+        key = (language, index, trace)
+        if key not in self._parameters:
+            arguments = list(self.arguments)
+            if trace is not None:
+                arguments.append(Parameter("the trace", "scalar", "uint64", value=trace))
+            self._parameters[key] = pack_arguments(
                 language,
-                self.arguments,
+                arguments,
                 self.sets[index].pointers,
                 {a.name: a.shape for a in self.arguments},
-                {a.name: a.value for a in self.arguments if a.kind == "scalar"},
+                {a.name: a.value for a in arguments if a.kind == "scalar"},
             )
-        return self._parameters[language, index]
+        return self._parameters[key]
 
     def add_seed(self, seed: int, inputs: Mapping[str, Mapping[str, Any]]) -> None:
         """Offer one more draw of the inputs: {argument: {path, offset}}."""

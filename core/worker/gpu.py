@@ -164,6 +164,7 @@ class Gpu:
             "fp32_tflops": sm_count * _FP32_PER_SM.get(cc, 128) * 2 * sm_mhz / 1e6,
             "max_threads": self.attribute("MAX_THREADS_PER_BLOCK"),
             "max_shared_bytes": self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            "shared_per_sm_bytes": self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         }
 
     def load(self, key: str, cubin: bytes, entries: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -131,3 +131,37 @@ extern "C" __global__ void wd_digest(const Range* ranges, u64* out) {
     for (int lane = 16; lane; lane >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, lane);
     if ((threadIdx.x & 31) == 0 && sum) atomicAdd(out + blockIdx.y, sum);
 }
+
+struct Anchor {  // telemetry/trace/layout.py: ANCHOR
+    u64 time, clock;
+    u32 sm, gap;
+};
+
+static __device__ __forceinline__ Anchor both_clocks(u32 sm) {
+    u64 before, time, after;
+    asm volatile(
+        "mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;\n\tmov.u64 %2, %%clock64;"
+        : "=l"(before), "=l"(time), "=l"(after)::"memory");
+    return {time, before, sm, (u32)(after - before)};
+}
+
+// Readings of both clocks just before and just after `edges` steps of globaltimer. A block an SM (by shared memory);
+// `out` has 2 * edges readings a block. The spacing varies, so that steps meet the loop at different phases.
+extern "C" __global__ void wd_anchors(Anchor* out, u32 edges, u32 spacing) {
+    if (threadIdx.x) return;
+    out += 2ull * edges * blockIdx.x;
+    u32 sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    for (u32 edge = 0; edge < edges; ++edge) {
+        Anchor before = both_clocks(sm), after = both_clocks(sm);
+        while (after.time == before.time) {
+            before = after;
+            after = both_clocks(sm);
+        }
+        out[2 * edge] = before;
+        out[2 * edge + 1] = after;
+        const long long until = clock64() + spacing + 37 * edge % 64;
+        while (clock64() < until) {
+        }
+    }
+}

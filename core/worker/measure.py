@@ -39,7 +39,10 @@ def split_blocks(samples_ms: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 
 
 class Subject:
-    """One candidate on one case: its packed launches for each buffer set, made when first used."""
+    """One candidate on one case: its packed launches for each buffer set, made when first used.
+
+    A launch is [symbol, grid, block, shared memory], of a traced kernel also its descriptor's address.
+    """
 
     def __init__(
         self, lane: Lane, binding: Binding, code: str, language: str, launches: Sequence[Sequence[Any]]
@@ -54,10 +57,16 @@ class Subject:
     def launches(self, index: int) -> list[Operation]:
         """The timed operations on a set."""
         if index not in self._packed:
-            parameters = self.binding.parameters(self._language, index)
             self._packed[index] = [
-                self._lane.gpu.launch(self._code, entry, grid, block, shared, parameters)
-                for entry, grid, block, shared in self._launches
+                self._lane.gpu.launch(
+                    self._code,
+                    entry,
+                    grid,
+                    block,
+                    shared,
+                    self.binding.parameters(self._language, index, *trace),
+                )
+                for entry, grid, block, shared, *trace in self._launches
             ]
         return self._packed[index]
 

@@ -1,0 +1,279 @@
+"""Tracing one launch on a live device: size the rows, launch, check, time against the untraced kernel."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...telemetry.trace import layout
+from ...telemetry.trace.timeline import RawTrace
+from ..errors import UsageError, VerificationError, WarpdeckError
+from ..model import CacheMode, Candidate, Case, DeviceInfo, Launch, Resources, Status
+from ..stats import paired_speedup
+from ..tracing import ALL_WARPS, TraceOptions
+from ..worker import WorkerFault, WorkerHandle
+from ..worker.buffers import GUARD_BYTE
+from ..worker.exchange import view
+from ..worker.session import Code, Session
+from ..worker.trace import anchor_blocks, anchors_bytes, row_bytes
+from ..workload import Workload
+from .codes import Codes
+
+_CHUNK_BYTES = 32 << 20
+_PAIR_S = 3.0  # for timing both kernels
+_PAIR_BLOCKS = (20, 128)
+_PAIR_WARMUP = 10
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which warps record: CTAs first + i · stride for i < count, and in each the warps of the mask."""
+
+    first: int
+    stride: int
+    count: int
+    warp_mask: int
+    of: int  # CTAs of the launch
+
+    @property
+    def rows(self) -> int:
+        """Warps that record."""
+        return self.count * self.warp_mask.bit_count()
+
+
+def select(launch: Launch, options: TraceOptions) -> Selection:
+    """The CTAs and warps of a launch that the options ask for. Raises UsageError if no warp is left."""
+    total, warps = math.prod(launch.grid), -(-math.prod(launch.block) // 32)
+    mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
+    if not mask:
+        raise UsageError(f"no such warp: a CTA of {launch.entry} has {warps}, numbered from 0")
+    count = total if options.ctas is None else min(options.ctas, total)
+    stride = max(1, total // count)
+    if stride > 1 and stride % 2 == 0:
+        stride -= 1  # an even one would meet the same few SMs again and again
+    return Selection(0, stride, count, mask, total)
+
+
+class Probe:
+    """Traces candidates of one workload. See `Backend.trace`."""
+
+    def __init__(self, workload: Workload, info: DeviceInfo, session: Session, codes: Codes) -> None:
+        self._workload = workload
+        self._info = info
+        self._session = session
+        self._codes = codes
+
+    def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
+        """Trace one launch in a fresh worker. Raises as `core.tracing.trace`."""
+        plain = self._codes.get(candidate, [case])
+        traced = self._codes.get(candidate, [case], trace=True)
+        problem = self._codes.problem(traced, [case])
+        if problem:
+            raise UsageError(f"{self._workload.name}, case {case.name}: can't be traced: {problem}")
+        launches = traced.launches[case.name]
+        if not 0 <= options.launch < len(launches):
+            raise UsageError(f"there is no launch {options.launch}: the candidate has {len(launches)}")
+        launch = launches[options.launch]
+        selection = select(launch, options)
+        handle = self._session.fresh()
+        try:
+            run = _Run(self._session, handle, traced, case, options, selection)
+            capacity = run.count() if options.capacity is None else options.capacity
+            headers, records, anchors = run.launch(capacity)
+            meta = self._meta(candidate, case, launch, selection, options)
+            meta |= {"capacity": capacity, "anchored_sms": len(np.unique(anchors["sm"]))}
+            meta |= resources_of(plain, traced, launch)
+            if options.overhead:
+                meta["overhead"] = run.overhead(plain, headers)
+        except WorkerFault as fault:
+            raise WarpdeckError(
+                f"tracing {self._workload.name}, case {case.name}: {fault.status}: {fault.message}"
+            ) from None
+        finally:
+            self._session.retire(handle)
+        return RawTrace(headers, records, anchors, traced.compiled.stages, meta)
+
+    def _meta(
+        self, candidate: Candidate, case: Case, launch: Launch, selection: Selection, options: TraceOptions
+    ) -> dict[str, Any]:
+        return {
+            "workload": self._workload.name,
+            "variant": candidate.variant,
+            "language": self._workload.variant(candidate.variant).language,
+            "source_hash": candidate.source_hash,
+            "config": dict(candidate.config),
+            "case": case.name,
+            "params": dict(case.params),
+            "kernel": launch.entry,
+            "grid": list(launch.grid),
+            "block": list(launch.block),
+            "instance": options.launch,
+            "cache": str(options.cache),
+            "device": self._info.to_json(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "ctas": {"traced": selection.count, "of": selection.of, "stride": selection.stride},
+            "warp_mask": selection.warp_mask,
+        }
+
+
+class _Run:
+    """The launches of one trace, in one worker."""
+
+    def __init__(
+        self,
+        session: Session,
+        handle: WorkerHandle,
+        code: Code,
+        case: Case,
+        options: TraceOptions,
+        selection: Selection,
+    ) -> None:
+        self._session, self._handle = session, handle
+        self._code, self._case = code, case
+        self._options, self._selection = options, selection
+        self._draw = session.any_draw(case)
+        self._launches: list[Any] = []  # as last traced
+
+    def count(self) -> int:
+        """Launch without room for a record: the most records that a warp attempts."""
+        headers, _, _ = self.launch(0)
+        return int(headers["count"].max())
+
+    def launch(self, capacity: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Launch once, check the outputs, and read headers, records and anchors.
+
+        Raises WorkerFault, UsageError over the byte limit, VerificationError for wrong outputs.
+        """
+        chosen, options = self._selection, self._options
+        nbytes = chosen.rows * row_bytes(capacity)
+        if nbytes > options.limit_bytes:
+            raise UsageError(
+                f"the trace takes {nbytes / 1e6:,.0f} MB ({chosen.rows:,} warps, up to {capacity:,} records "
+                f"each), over the limit of {options.limit_bytes / 1e6:,.0f} MB: trace fewer CTAs or warps, "
+                "or give a smaller capacity"
+            )
+        blocks = anchor_blocks(self._handle.info)
+        job = {
+            "launch": options.launch,
+            "cache": str(options.cache),
+            "rows": chosen.rows,
+            "capacity": capacity,
+            "cta_first": chosen.first,
+            "cta_stride": chosen.stride,
+            "cta_count": chosen.count,
+            "warp_mask": chosen.warp_mask,
+            "anchor_blocks": blocks,
+            "bytes": {"rows": nbytes, "anchors": anchors_bytes(blocks)},
+        }
+        answer, verdict, files = self._session.trace(self._handle, self._code, self._case, self._draw, job)
+        damage = answer["trace_damage"]
+        if damage is not None:
+            raise WarpdeckError(f"case {self._case.name}: {damage}: nothing of this trace can be trusted")
+        if verdict.status is not Status.OK:
+            raise VerificationError(
+                f"case {self._case.name}: the traced kernel is wrong, its trace is refused: {verdict.reason}"
+            )
+        self._launches = answer["launches"]
+        headers, records = read_rows(files["rows"], chosen.rows, capacity)
+        anchors = np.array(view(files["anchors"], (anchors_bytes(blocks) // layout.ANCHOR.itemsize,), "V24"))
+        return headers, records, anchors.view(layout.ANCHOR)
+
+    def overhead(self, plain: Code, headers: NDArray[Any]) -> dict[str, Any]:
+        """Time the untraced kernel against the traced one, interleaved in this context."""
+        case, session = self._case, self._session
+        verdict = session.check(self._handle, plain, case, session.any_draw(case))
+        if verdict.status is not Status.OK:
+            raise VerificationError(f"case {case.name}: the untraced kernel is wrong: {verdict.reason}")
+        closed = headers[headers["magic"] == layout.MAGIC_CLOSED]
+        span_s = float(closed["time_end"].max() - closed["time_begin"].min()) / 1e9 if len(closed) else 0.0
+        each_s = span_s + (1e-4 if self._options.cache is CacheMode.COLD else 1e-5)
+        low, high = _PAIR_BLOCKS
+        untraced = session.payload(self._handle, plain, case)
+        job = {
+            "key": case.name,
+            "a": {"code": self._code.key, "launches": self._launches},
+            "b": {k: untraced[k] for k in ("code", "launches")},
+            "cache": str(self._options.cache),
+            "blocks": max(low, min(high, int(_PAIR_S / (4 * each_s)))),
+            "warmup": _PAIR_WARMUP,
+        }
+        answer, labels = session.watched(self._handle, "pair", job, case)
+        traced_ms, untraced_ms = np.asarray(answer["a_ms"]), np.asarray(answer["b_ms"])
+        cost = paired_speedup(traced_ms, untraced_ms)
+        return {
+            "untraced_ms": float(np.median(untraced_ms)),
+            "traced_ms": float(np.median(traced_ms)),
+            "ratio": cost.ratio,
+            "ci": [cost.lo, cost.hi],
+            "blocks": cost.blocks,
+            "clock": answer["clock"],
+            "throttle": list(labels),
+        }
+
+
+def read_rows(path: Path, rows: int, capacity: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Headers [n] and records [n, capacity] of the n warps that began, from a file of guarded rows.
+
+    Raises WarpdeckError if a byte that no warp had to write doesn't hold the guard's value any more, or if no
+    warp began.
+    """
+    size, begin = row_bytes(capacity), layout.HEADER_BYTES
+    headers = np.zeros(rows, layout.HEADER)
+    records = np.zeros((rows, capacity), layout.RECORD)
+    step = max(1, _CHUNK_BYTES // size)
+    for first in range(0, rows, step):
+        data = np.array(view(path, (min(step, rows - first), size), "u1", first * size))
+        part = slice(first, first + len(data))
+        found = np.ascontiguousarray(data[:, :begin]).view(layout.HEADER)[:, 0]
+        began = np.isin(found["magic"], (layout.MAGIC_OPEN, layout.MAGIC_CLOSED))
+        body = data[:, begin:]
+        for i in np.flatnonzero(found["magic"] == layout.MAGIC_OPEN):  # never ended: its count wasn't written
+            untouched = (body[i].reshape(-1, layout.RECORD_BYTES) == GUARD_BYTE).all(axis=1)
+            found["count"][i] = int(np.argmax(untouched))
+        used = np.where(began, np.minimum(found["count"], capacity), 0)
+        free = np.arange(body.shape[1]) >= layout.RECORD_BYTES * used[:, None]
+        spoiled = (free & (body != GUARD_BYTE)).any(axis=1)
+        if spoiled.any():
+            where = found[int(np.argmax(spoiled))]
+            raise WarpdeckError(
+                f"the trace of CTA {where['cta']}, warp {where['warp']} goes beyond its row: nothing of it "
+                "can be trusted"
+            )
+        headers[part] = np.where(began, found, headers[part])
+        kept = np.where(free, 0, body)[:, : layout.RECORD_BYTES * capacity]
+        records[part] = np.ascontiguousarray(kept).view(layout.RECORD).reshape(len(data), capacity)
+    began = headers["magic"] != 0
+    if not began.any():
+        raise WarpdeckError("the kernel recorded nothing: no selected warp reaches its first marker")
+    return headers[began], records[began]
+
+
+def resources_of(plain: Code, traced: Code, launch: Launch) -> dict[str, Any]:
+    """What tracing took from the kernel: `resources` of both, and `warnings` where it matters."""
+    before, after = (code.compiled.with_launches([launch]).resources for code in (plain, traced))
+    return {
+        "resources": {"traced": after.to_json(), "untraced": before.to_json()},
+        "warnings": changes(before, after),
+    }
+
+
+def changes(before: Resources, after: Resources) -> list[str]:
+    """In words, how a traced kernel differs from the untraced one in more than its markers."""
+    found = []
+    if before.occupancy is not None and after.occupancy is not None and after.occupancy != before.occupancy:
+        found.append(
+            f"tracing changes the occupancy from {before.occupancy:.0%} to {after.occupancy:.0%} "
+            f"({before.registers} to {after.registers} registers): the traced kernel behaves differently"
+        )
+    if after.spill_bytes > before.spill_bytes:
+        found.append(
+            f"tracing spills {after.spill_bytes} bytes of registers to memory, {before.spill_bytes} without: "
+            "stages with spills look longer than they are"
+        )
+    return found
