@@ -135,6 +135,7 @@ class Recording:
     nvml: Mapping[str, Any] = field(default_factory=dict)  # a sample taken beside the measurement
     versions: Mapping[str, str] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)  # of an import: format, file, kernel, notes
+    counters: Mapping[str, Any] = field(default_factory=dict)  # how the entries' were read
 
     @property
     def imported(self) -> bool:
@@ -243,6 +244,7 @@ def to_json(recording: Recording) -> dict[str, Any]:
                 "nvml": dict(recording.nvml),
                 "versions": dict(recording.versions),
                 **({"origin": dict(recording.origin)} if recording.origin else {}),
+                **({"counters": dict(recording.counters)} if recording.counters else {}),
             },
         },
         "results": [_entry_json(e) for e in recording.entries.values()],
@@ -279,6 +281,7 @@ def from_json(data: Mapping[str, Any]) -> Recording:
         nvml=meta.get("nvml", {}),
         versions=meta.get("versions", {}),
         origin=meta.get("origin") or {},
+        counters=meta.get("counters") or {},
     )
     _require_sound(recording)
     return recording
@@ -294,7 +297,7 @@ def _require_sound(recording: Recording) -> None:
         raise ValueError(f"its name is longer than {MAX_NAME} bytes")
     if not isinstance(recording.date, str | None):
         raise ValueError(f"its date {recording.date!r} is no text")
-    for part in ("protocol", "nvml", "versions", "origin"):
+    for part in ("protocol", "nvml", "versions", "origin", "counters"):
         if not isinstance(getattr(recording, part), Mapping):
             raise ValueError(f"its {part} is no object")
     if not isinstance(recording.device.name, str):
@@ -310,6 +313,28 @@ def _require_sound(recording: Recording) -> None:
             raise ValueError(f"configuration {key} has other knobs than the space")
         if entry.status is Status.OK and not entry.series:
             raise ValueError(f"configuration {key} is ok, and has no samples")
+        for name, value in entry.counters.items():
+            if not (isinstance(value, int | float) and 0 <= value <= 1):
+                raise ValueError(f"configuration {key} has an impossible counter {name}")
+
+
+def with_counters(
+    document: Mapping[str, Any], counters: Mapping[str, Mapping[str, float]], protocol: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A recording's document with hardware counters; all else stays as it is, to the byte.
+
+    Args:
+        document: as `read_json` gives it.
+        counters: 0..1 by name, by configuration key; configurations that are left out lose theirs.
+        protocol: how they were read.
+    """
+    results = []
+    for row in document["results"]:
+        read = dict(counters.get(config_key(row["configuration"]), {}))
+        results.append({**row, "warpdeck": {**row["warpdeck"], "counters": read}})
+    metadata = document["metadata"]
+    own = {**metadata["warpdeck"], "counters": dict(protocol)}
+    return {**document, "metadata": {**metadata, "warpdeck": own}, "results": results}
 
 
 def read_bytes(path: Path) -> bytes:

@@ -1,0 +1,231 @@
+"""Candidates of one workload on one CUDA device under Nsight Compute: several in one start, each with its own
+outcome."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...telemetry.ncu import report, run
+from ...telemetry.ncu.counters import Counters
+from ...telemetry.ncu.errors import NcuError
+from ..errors import UsageError
+from ..model import Candidate, Case, DeviceInfo, Evaluation, Status
+from ..profiling import HOPELESS, NcuFailure, ProfileOptions
+from ..toolchain import CompileError
+from ..worker.program import Item, ItemEnd, Marker, Program
+from ..worker.session import Code, Session
+from ..workload import Workload
+from .codes import Codes
+
+_MOST_HANGS = 3
+_GRACE_S = 30.0  # the program's own limit lies behind the tool's
+
+
+@dataclass
+class _Subject:
+    candidate: Candidate
+    code: Code | None = None
+    result: Counters | NcuFailure | None = None
+
+
+class LiveProfiler:
+    """Profiles candidates that were checked.
+
+    Args:
+        info: the device.
+        workload: whose candidates.
+        session: has the inputs.
+        codes: has the machine code.
+    """
+
+    def __init__(self, info: DeviceInfo, workload: Workload, session: Session, codes: Codes) -> None:
+        self._info = info
+        self._workload = workload
+        self._session = session
+        self._codes = codes
+
+    def profile(
+        self, evaluations: Sequence[Evaluation], case: Case, options: ProfileOptions
+    ) -> list[Counters | NcuFailure]:
+        """Counters of every candidate that evaluated `ok`, in order; the reason for every other."""
+        subjects = [self._subject(evaluation, case) for evaluation in evaluations]
+        try:
+            starts = _Starts(self._info, self._workload, self._session, case, options)
+        except NcuError as error:
+            return [s.result or NcuFailure.of(s.candidate, error) for s in subjects]
+        starts.run([s for s in subjects if s.result is None])
+        return [s.result for s in subjects if s.result is not None]
+
+    def _subject(self, evaluation: Evaluation, case: Case) -> _Subject:
+        candidate = evaluation.candidate
+        if evaluation.status is not Status.OK:
+            reason = f"it is not profiled because it failed: {evaluation.status}: {evaluation.message}"
+            return _Subject(candidate, result=NcuFailure(candidate, str(evaluation.status), reason))
+        try:
+            return _Subject(candidate, self._codes.get(candidate, [case]))
+        except (CompileError, UsageError) as error:
+            failure = NcuFailure(candidate, str(Status.COMPILE_ERROR), str(error))
+            return _Subject(candidate, result=failure)
+
+
+class _Starts:
+    """As many starts of Nsight Compute as it takes: one, unless a candidate brings it down."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        workload: Workload,
+        session: Session,
+        case: Case,
+        options: ProfileOptions,
+    ) -> None:
+        self._info, self._workload, self._case, self._options = info, workload, case, options
+        self._chosen, self._counters = run.metric_set(options.set, options.metrics)
+        self._description = session.describe(case, (0,))
+        self._hangs = 0
+
+    def run(self, subjects: Sequence[_Subject]) -> None:
+        """Fill in every subject's result."""
+        pending = list(subjects)
+        while pending and self._hangs < _MOST_HANGS:
+            before = len(pending)
+            self._start(pending)
+            pending = [s for s in pending if s.result is None]
+            if len(pending) == before:  # whose results they were can't be told
+                for subject in pending:
+                    if self._hangs < _MOST_HANGS:
+                        self._start([subject])
+                break
+        for subject in pending:
+            if subject.result is None:
+                limit = f"the time limit of {self._options.timeout_s:g} s"
+                told = f"it was not profiled because {_MOST_HANGS} others exceeded {limit}"
+                subject.result = NcuFailure(subject.candidate, "timeout", told, "profile it alone")
+
+    def _start(self, subjects: Sequence[_Subject]) -> None:
+        items = [Item(s.code, self._case, self._description) for s in subjects if s.code is not None]
+        options = self._options
+        spec = self._info.spec.partition(":")[2]
+        limit = options.timeout_s + _GRACE_S
+        with Program(int(spec or 0), items, invocation=options.invocation, limit_s=limit) as program:
+            target = program.folder / f"report{run.SUFFIX}"
+            outcome = run.collect(
+                program.command,
+                target,
+                chosen=self._chosen,
+                counters=self._counters,
+                cache=str(options.cache),
+                timeout_s=options.timeout_s,
+                capability=self._info.compute_capability,
+                sources=[self._workload.folder],
+                environment=program.environment,
+            )
+            marker, at, failure = program.marker, program.progress, outcome.failure
+            found: list[Counters] = []
+            if outcome.report is not None:
+                try:
+                    found = report.read(outcome.report, metric_set=self._chosen.name)
+                    if options.keep is not None:
+                        shutil.copyfile(outcome.report, options.keep)
+                except NcuError as error:
+                    failure = failure or error
+        if failure is not None and failure.kind in HOPELESS:
+            _fail(subjects, failure)
+        elif marker is None:
+            self._cut_short(subjects, at, failure)
+        elif not marker.complete:
+            _fail(subjects, NcuError("program_failed", marker.fault, "see `warpdeck doctor`"))
+        else:
+            self._assign(subjects, marker, found, failure)
+
+    def _cut_short(self, subjects: Sequence[_Subject], at: int, failure: NcuError | None) -> None:
+        """No completion marker: the item at work brought it down; the others get another start."""
+        if failure is None or failure.kind == "no_kernel":
+            failure = NcuError("program_failed", "the profiled program crashed", "see `warpdeck check`")
+        if at < 0:  # it never began
+            _fail(subjects, failure)
+            return
+        self._hangs += failure.kind == "timeout"
+        culprit = subjects[min(at, len(subjects) - 1)]
+        _fail([culprit], failure)
+
+    def _assign(
+        self,
+        subjects: Sequence[_Subject],
+        marker: Marker,
+        found: Sequence[Counters],
+        failure: NcuError | None,
+    ) -> None:
+        """Give each item its launches' results, by order; every kernel's name must fit.
+
+        Nothing is assigned where they don't fit and there are several items.
+        """
+        pairs = list(zip(subjects, marker.items, strict=False))  # a lost context leaves later items out
+        rest = iter(found)
+        results: list[tuple[_Subject, list[Counters]]] = []
+        for subject, end in pairs:
+            if end.status is not Status.OK:
+                continue
+            mine = [c for c, _ in zip(rest, end.launched, strict=False)]
+            if not _fits(subject, end, mine):
+                if len(subjects) == 1:
+                    told = f"it profiled {len(found)} launch(es) where {len(end.launched)} were made"
+                    _fail(subjects, failure or NcuError("no_kernel", told, "see `warpdeck check`"))
+                return
+            results.append((subject, mine))
+        for subject, end in pairs:
+            if end.status is not Status.OK:
+                subject.result = NcuFailure(subject.candidate, str(end.status), end.message)
+        for subject, mine in results:
+            subject.result = self._counters_of(subject, mine)
+
+    def _counters_of(self, subject: _Subject, launches: Sequence[Counters]) -> Counters | NcuFailure:
+        """One launch's counters: the wanted kernel's, or the longest's."""
+        candidate, options = subject.candidate, self._options
+        chosen = launches
+        if options.kernel is not None:
+            chosen = [c for c in launches if options.kernel in c.kernel]
+            if not chosen:
+                names = ", ".join(dict.fromkeys(c.kernel for c in launches))
+                reason = f"kernel '{options.kernel}' is not launched; there is {names}"
+                return NcuFailure(candidate, "bad_option", reason)
+        longest = max(chosen, key=lambda c: c.value("duration_ns") or 0.0)
+        meta: dict[str, Any] = {
+            **longest.meta,
+            "workload": self._workload.name,
+            "variant": candidate.variant,
+            "source_hash": candidate.source_hash,
+            "config": dict(candidate.config),
+            "case": self._case.name,
+            "set": self._chosen.name,
+            "cache": str(options.cache),
+            "invocation": options.invocation,
+            "device": self._info.to_json(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        }
+        if len(launches) > 1:
+            meta["launches"] = [{"kernel": c.kernel, "duration_ns": c.value("duration_ns")} for c in launches]
+        missing = dict(longest.missing)
+        for name in options.metrics:
+            if name not in longest.metrics:
+                missing.setdefault(name, "Nsight Compute reported no value for it on this GPU")
+        return replace(longest, missing=missing, meta=meta)
+
+
+def _fits(subject: _Subject, end: ItemEnd, found: Sequence[Counters]) -> bool:
+    """Whether these are the results of an item's launches: as many, by the kernels' names."""
+    assert subject.code is not None
+    entries: Mapping[str, str] = {symbol: e for e, symbol in subject.code.compiled.entries.items()}
+    wanted = [entries.get(symbol, symbol) for symbol in end.launched]
+    return len(found) == len(wanted) and all(
+        name in counters.kernel for name, counters in zip(wanted, found, strict=True)
+    )
+
+
+def _fail(subjects: Sequence[_Subject], failure: NcuError) -> None:
+    for subject in subjects:
+        subject.result = NcuFailure.of(subject.candidate, failure)

@@ -1,0 +1,241 @@
+"""Start Nsight Compute: find it, build its command, run it within a time limit, tell what went wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import process
+from . import errors
+from .errors import NcuError
+from .metrics import QUANTITIES, SEED, SETS, MetricSet
+
+SUFFIX = ".ncu-rep"
+CACHES = {"cold": "all", "hot": "none"}  # cache mode -> `--cache-control`
+_PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_VERSION_S = 20.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One start of Nsight Compute. With both a report and a failure, the report has the launches before it."""
+
+    report: Path | None
+    failure: NcuError | None
+    output: str
+    seconds: float
+
+
+def find(environ: Mapping[str, str] | None = None) -> Path:
+    """Nsight Compute's command line: `$WARPDECK_NCU`, else `ncu` on PATH, else the newest installed one.
+
+    Raises NcuError (not_installed).
+    """
+    env = os.environ if environ is None else environ
+    named = env.get("WARPDECK_NCU")
+    if named:
+        if os.access(named, os.X_OK) and Path(named).is_file():
+            return Path(named)
+        raise errors.not_installed([f"WARPDECK_NCU={named}"])
+    path = shutil.which("ncu", path=env.get("PATH", os.defpath))
+    if path:
+        return Path(path)
+    installed = [
+        found for place in _PLACES for found in Path("/").glob(place[1:]) if os.access(found, os.X_OK)
+    ]
+    if not installed:
+        raise errors.not_installed(["PATH", *_PLACES])
+    return max(installed, key=lambda p: [int(n) for n in re.findall(r"\d+", str(p))])
+
+
+def version(ncu: Path) -> str | None:
+    """Its version, "2025.3.1"; None if it doesn't tell."""
+    with tempfile.TemporaryDirectory(prefix="warpdeck-ncu-") as folder:
+        try:
+            ended = process.run(
+                [str(ncu), "--version"],
+                environment=_environment(os.environ, Path(folder)),
+                timeout_s=_VERSION_S,
+                log=Path(folder) / "log",
+            )
+        except OSError:
+            return None
+    found = re.search(r"Version\s+(\d+(?:\.\d+)+)", ended.output)
+    return ".".join(found[1].split(".")[:3]) if found else None
+
+
+def metric_set(name: str, metrics: Sequence[str] = ()) -> tuple[MetricSet, tuple[str, ...]]:
+    """What to collect: a set by its name, or the seed set and `metrics`; also the counters among those.
+
+    `metrics` are quantities of ours and Nsight Compute's own names. Raises NcuError (bad_option).
+    """
+    if not metrics:
+        if name not in SETS:
+            raise NcuError("bad_option", f"there is no metric set '{name}'", f"use {', '.join(SETS)}")
+        return SETS[name], ()
+    ours = tuple(m for m in metrics if m in QUANTITIES)
+    others = tuple(m for m in metrics if m not in QUANTITIES)
+    for other in others:
+        if not re.fullmatch(r"[A-Za-z0-9_:.]+__[A-Za-z0-9_:.]+", other):
+            raise NcuError(
+                "bad_option",
+                f"'{other}' is no metric",
+                f"use a name of Nsight Compute's (`ncu --query-metrics`), or one of {', '.join(SEED)}",
+            )
+    own = replace(SETS["seed"], name="metrics", quantities=(*SETS["seed"].quantities, *ours), passes=None)
+    return own, others
+
+
+def command(
+    ncu: Path,
+    program: Sequence[str],
+    report: Path,
+    *,
+    chosen: MetricSet,
+    counters: Sequence[str] = (),
+    cache: str = "cold",
+    capability: tuple[int, int] | None = None,
+    sources: Sequence[Path] = (),
+) -> list[str]:
+    """The command line that profiles what `program` launches between cuProfilerStart and cuProfilerStop.
+
+    Args:
+        ncu: from `find`.
+        program: what to run; its own process launches the kernels.
+        report: the file to write, which ends in .ncu-rep.
+        chosen: what to collect.
+        counters: Nsight Compute's names to collect too.
+        cache: "cold" (every pass flushes the caches) or "hot" (the launches before leave them as they are).
+        capability: of the GPU; counters that it lacks aren't asked for.
+        sources: folders with the kernels' sources, for a set with samples by line.
+    """
+    options = chosen.arguments(capability)
+    if counters:
+        if "--metrics" in options:
+            options[options.index("--metrics") + 1] += "," + ",".join(counters)
+        else:
+            options += ["--metrics", ",".join(counters)]
+    if chosen.source and sources:
+        options += ["--source-folders", ",".join(map(str, sources))]
+    return [
+        str(ncu),
+        *("--profile-from-start", "off"),
+        *("--target-processes", "application-only"),
+        *("--clock-control", "none"),
+        *("--cache-control", CACHES[cache]),
+        *("--kernel-name-base", "function"),
+        *("--replay-mode", "kernel"),
+        *options,
+        *("--force-overwrite", "--export", str(report)),
+        *program,
+    ]
+
+
+def collect(
+    program: Sequence[str],
+    report: Path,
+    *,
+    chosen: MetricSet,
+    counters: Sequence[str] = (),
+    cache: str = "cold",
+    timeout_s: float = 120.0,
+    capability: tuple[int, int] | None = None,
+    sources: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run `program` under Nsight Compute; never raises for what the tool or the program does.
+
+    See `command` for the arguments. The folder of `report` also gets the log, and a temporary directory of
+    the tool's own, since its lock file in a shared one may belong to another user. `environment`: of tool and
+    program; None: this process'. Everything that was started is gone afterwards.
+    """
+    folder = report.parent
+    try:
+        ncu = find(environment)
+        line = command(
+            ncu,
+            program,
+            report,
+            chosen=chosen,
+            counters=counters,
+            cache=cache,
+            capability=capability,
+            sources=sources,
+        )
+        ended = process.run(
+            line,
+            environment=_environment(os.environ if environment is None else environment, folder),
+            timeout_s=timeout_s,
+            log=folder / "ncu.log",
+        )
+    except NcuError as failure:
+        return Outcome(None, failure, "", 0.0)
+    except OSError as error:
+        failure = NcuError("not_installed", f"Nsight Compute can't be started: {error}", "reinstall it")
+        return Outcome(None, failure, "", 0.0)
+    failure = errors.timed_out(timeout_s) if ended.timed_out else errors.explain(ended.output, ended.code)
+    if ended.left:
+        pids = ", ".join(map(str, ended.left))
+        failure = NcuError(
+            "failed",
+            f"process {pids} of a profiling run can't be ended: the driver holds it",
+            "the GPU may need a reset",
+        )
+    written = report if not ended.timed_out and report.is_file() and report.stat().st_size else None
+    if written is None and failure is None:
+        failure = NcuError(
+            "report", "Nsight Compute ended without a report", f"its log: {_last(ended.output)}"
+        )
+    return Outcome(written, failure, ended.output, ended.seconds)
+
+
+def profile(
+    program: Sequence[str],
+    report: Path,
+    *,
+    set: str = "seed",
+    metrics: Sequence[str] = (),
+    cache: str = "cold",
+    timeout_s: float = 120.0,
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Profile any program that calls cuProfilerStart and cuProfilerStop; returns the report's file.
+
+    `set` is a name in `metrics.SETS`; `metrics` replaces it by the seed set and these. Raises NcuError for
+    every known failure, with what to do about it.
+    """
+    chosen, counters = metric_set(set, metrics)
+    outcome = collect(
+        program,
+        report,
+        chosen=chosen,
+        counters=counters,
+        cache=cache,
+        timeout_s=timeout_s,
+        environment=environment,
+    )
+    if outcome.failure is not None:
+        raise outcome.failure
+    assert outcome.report is not None
+    return outcome.report
+
+
+def _environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    return {
+        **base,
+        "TMPDIR": str(temporary),
+        # It would copy its section files into the user's home at the first start.
+        "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1",
+    }
+
+
+def _last(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "empty"

@@ -1,0 +1,113 @@
+"""Run a tool that starts processes of its own, within a time limit, and leave none of them behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_MARK = "WARPDECK_RUN"  # in the environment of every process of one run, whoever its parent is by then
+_GONE_S = 10.0  # the driver needs a while to tear down a hung kernel
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended. `code`: the exit code, negative for a signal; None if the time limit ended it.
+
+    `left`: processes that are still there although they were killed; the driver holds such ones.
+    """
+
+    code: int | None
+    output: str
+    seconds: float
+    left: tuple[int, ...] = ()
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time limit ended it."""
+        return self.code is None
+
+
+def run(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    log: Path,
+    folder: Path | None = None,
+) -> Ended:
+    """Run a command in a session of its own; afterwards all that it started is gone.
+
+    Args:
+        command: what to run.
+        environment: all of its environment.
+        timeout_s: when to kill it.
+        log: file for its stdout and stderr, which `Ended.output` holds too (its last megabyte).
+        folder: the working directory.
+
+    Raises OSError if it can't be started.
+    """
+    mark = secrets.token_hex(16)
+    started = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**environment, _MARK: mark},
+            cwd=folder,
+            start_new_session=True,
+        )
+    code: int | None = None
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout_s)
+    finally:
+        left = _end(process, mark)
+    return Ended(code, _tail(log), time.monotonic() - started, left)
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> tuple[int, ...]:
+    """Kill whatever is left of a run: its process group, and every process with its mark."""
+    deadline = time.monotonic() + _GONE_S
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    while True:
+        left = _marked(mark)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended = process.poll() is not None
+        if (ended and not left) or time.monotonic() >= deadline:
+            return left
+        time.sleep(_POLL_S)
+
+
+def _marked(mark: str) -> tuple[int, ...]:
+    """Processes of this user with the mark in their environment; a zombie has none."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:  # another user's, or gone
+                continue
+            if wanted in environment.split(b"\0"):
+                found.append(int(entry.name))
+    return tuple(found)
+
+
+def _tail(log: Path, limit: int = 1 << 20) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - limit))
+        return file.read().decode(errors="replace")
