@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .api import bench as bench
     from .api import open_bench as open_bench
     from .api import run_agent as run_agent
+    from .api import trace as trace
     from .core.bench import Bench as Bench
     from .core.compare import Comparison as Comparison
     from .core.errors import BudgetError as BudgetError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .core.model import Protocol as Protocol
     from .core.model import Status as Status
     from .core.ranking import Result as Result
+    from .core.tracing import TraceOptions as TraceOptions
     from .core.workload import Workload as Workload
     from .kernels.loader import list_workloads as list_workloads
     from .kernels.loader import load_workload as load_workload
@@ -42,9 +44,10 @@ if TYPE_CHECKING:
     from .sessions.listing import list_sessions as list_sessions
     from .sessions.spec import RunSpec as RunSpec
     from .sessions.tail import follow as follow
+    from .telemetry.trace.timeline import Timeline as Timeline
 
 _HOME = {
-    "api": ("bench", "open_bench", "run_agent"),
+    "api": ("bench", "open_bench", "run_agent", "trace"),
     "core.bench": ("Bench",),
     "core.compare": ("Comparison",),
     "core.errors": ("BudgetError", "NoDeviceError", "UsageError", "VerificationError", "WarpdeckError"),
@@ -59,6 +62,7 @@ _HOME = {
         "Status",
     ),
     "core.ranking": ("Result",),
+    "core.tracing": ("TraceOptions",),
     "core.workload": ("Workload",),
     "kernels.loader": ("list_workloads", "load_workload"),
     "kernels.recordings": ("open_device",),
@@ -67,6 +71,7 @@ _HOME = {
     "sessions.listing": ("list_sessions",),
     "sessions.spec": ("RunSpec",),
     "sessions.tail": ("follow",),
+    "telemetry.trace.timeline": ("Timeline",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

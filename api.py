@@ -24,9 +24,11 @@ from .core.compare import Comparison
 from .core.devices.base import Device
 from .core.model import Protocol
 from .core.ranking import Result
+from .core.tracing import TraceOptions, decoded
 from .core.workload import Workload
 from .kernels.imported import open_workload
 from .kernels.recordings import DEFAULT_SPACE, open_device
+from .telemetry.trace.timeline import Timeline
 
 
 @contextmanager
@@ -114,6 +116,46 @@ def run_agent(
     strategy = make(agent, bench, seed=seed, options=options)
     search(bench, strategy, steps=steps, time_limit_s=time_limit_s, sink=sink, control=control)
     return bench.finish()
+
+
+def trace(
+    workload: str | Path,
+    device: str = "auto",
+    *,
+    variant: str | None = None,
+    knobs: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    options: TraceOptions | None = None,
+    **more: Any,
+) -> Timeline:
+    """Trace one launch: when each warp loads, waits, computes, stores.
+
+    The launch is checked like any candidate's. `timeline.slices` and `timeline.marks` are columns of arrays,
+    times in nanoseconds; `timeline.clock.uncertainty_ns` bounds the error between SMs, `timeline.dropped`
+    counts what found no room, `timeline.meta["overhead"]` tells what tracing costs.
+
+    Args:
+        workload: name or folder.
+        device: `auto`, `cuda:N`, or a recorded one, which shows what was recorded.
+        variant: a variant's name, or a source file for the same task; None: the space's.
+        knobs: values by name; others take the baseline's value, else the first allowed.
+        size: the case; None: the workload's first performance case.
+        options: which CTAs and warps, and how; None: 16 CTAs, exactly sized, with the overhead.
+        more: `space`, `seed`, `allow_shared`, as `warpdeck trace` takes them.
+
+    Raises:
+        UsageError: an unknown name, an impossible value, or a trace that isn't recorded.
+        VerificationError: the traced kernel's outputs are wrong.
+        NoDeviceError: the device isn't there.
+        WarpdeckError: it doesn't compile, has no stage markers, or failed otherwise.
+    """
+    from .sessions.traces import trace_named
+
+    texts = {name: str(value) for name, value in (knobs or {}).items()}
+    raw = trace_named(
+        str(workload), device=device, variant=variant, knobs=texts, size=size, options=options, **more
+    )
+    return decoded(raw)
 
 
 def bench(workload: str | Path, **arguments: Any) -> Comparison:

@@ -74,6 +74,13 @@ def writable(file: Path | None, option: str) -> None:
         raise UsageError(f"{option} {file}: can't be written")
 
 
+def whole(option: str, text: str, word: str) -> int:
+    """A positive whole number where a word could stand too. UsageError if it is neither."""
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{option} {text!r}: give a number of at least 1, or {word}")
+    return int(text)
+
+
 def choice(option: str, value: str, allowed: Sequence[str]) -> str:
     """`value`, if allowed. UsageError names what is."""
     if value not in allowed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..telemetry.trace.timeline import RawTrace
+from ..telemetry.trace.timeline import RawTrace, Timeline
 from .errors import UsageError, WarpdeckError
 from .model import CacheMode, Candidate, Case, Config, DeviceInfo
 from .workload import Workload
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from .devices.base import Device
 
 SUFFIX = ".wdtrace"
+FORMATS = {
+    ".pftrace": "Perfetto",
+    ".json": "Chrome",
+    ".csv": "a table",
+    SUFFIX: "all that was recorded",
+}
 DEFAULT_CTAS = 16
 ALL_WARPS = 0xFFFFFFFF
 MAX_CAPACITY = 1 << 26  # records a row
@@ -127,6 +133,110 @@ def info_of(raw: RawTrace) -> DeviceInfo:
     return DeviceInfo.from_json({"name": "an unknown GPU", "spec": "", **raw.meta.get("device", {})})
 
 
+def parse_warps(text: str) -> int:
+    """A warp mask from numbers and ranges, "0,2-3" say. Raises UsageError."""
+    mask = 0
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() and int(end) < 32 for end in ends) or int(ends[0]) > int(ends[1]):
+            raise UsageError(f"warps {text!r}: write numbers from 0 to 31 and ranges, as in 0,2-3")
+        for warp in range(int(ends[0]), int(ends[1]) + 1):
+            mask |= 1 << warp
+    return mask
+
+
+def decoded(raw: RawTrace) -> Timeline:
+    """A trace's timeline. Raises WarpdeckError for rows that make no sense."""
+    from ..telemetry.trace.decode import decode
+    from ..telemetry.trace.errors import TraceError
+
+    try:
+        return decode(raw)
+    except TraceError as error:
+        raise WarpdeckError(str(error)) from None
+
+
+def read(path: Path) -> Timeline:
+    """A saved trace of any format. Raises UsageError for a file that is none, or a damaged one."""
+    from ..telemetry.trace.errors import TraceError
+    from ..telemetry.trace.store import open_timeline
+
+    try:
+        return open_timeline(path)
+    except TraceError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from None
+
+
+def check_suffix(path: Path) -> None:
+    """UsageError unless a name ends as one of the formats that a trace can be written in."""
+    if path.suffix not in FORMATS:
+        known = ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
+        raise UsageError(f"{path}: a trace's file name ends in {known}")
+
+
+def write(raw: RawTrace, timeline: Timeline, path: Path) -> None:
+    """Save a trace in the format of the file's suffix. Raises UsageError, WarpdeckError."""
+    _write(raw, timeline, path)
+
+
+def _write(raw: RawTrace | None, timeline: Timeline, path: Path) -> None:
+    check_suffix(path)
+    from ..telemetry.trace import chrome, perfetto, store, table
+    from ..telemetry.trace.errors import TraceError
+
+    try:
+        if raw is not None and path.suffix == SUFFIX:
+            store.save(raw, path)
+        else:
+            {".pftrace": perfetto, ".json": chrome, ".csv": table}[path.suffix].write(timeline, path)
+    except TraceError as error:
+        raise WarpdeckError(str(error)) from None
+    except OSError as error:
+        raise WarpdeckError(f"{path}: can't be written: {error.strerror or error}") from None
+
+
+def convert(source: Path, timeline: Timeline, target: Path) -> None:
+    """Save a trace that was read from `source` in another format. Raises UsageError, WarpdeckError."""
+    if target.suffix == SUFFIX and source.suffix != SUFFIX:
+        raise UsageError(f"{target}: a {SUFFIX} file holds the raw records, which {source} doesn't")
+    raw = _load(source) if source.suffix == SUFFIX else None
+    _write(raw, timeline, target)
+
+
+def document(timeline: Timeline) -> dict[str, Any]:
+    """What `trace --json` prints, without its schema version and files: the summary, and what was traced.
+
+    Keys that a file of another format doesn't tell are None, or empty.
+    """
+    from ..telemetry.trace.summary import summarise
+
+    meta = timeline.meta
+    device = DeviceInfo.from_json({"name": "unknown GPU", "spec": "", **(meta.get("device") or {})})
+    return {
+        **{key: meta.get(key) for key in ("workload", "variant")},
+        "config": dict(meta.get("config") or {}),
+        "case": meta.get("case"),
+        "params": dict(meta.get("params") or {}),
+        **{key: meta.get(key) for key in ("kernel", "grid", "block", "instance", "cache", "date")},
+        "device": device.to_json(),
+        "ctas": meta.get("ctas"),
+        "warps": len(timeline.warps.cta),
+        "capacity": meta.get("capacity"),
+        "span_ns": timeline.span_ns,
+        **summarise(timeline).to_json(),
+        "mispaired_at": [found.to_json() for found in timeline.mispaired],
+        "clock": dict(timeline.clock.__dict__),
+        "overhead": meta.get("overhead"),
+        "resources": meta.get("resources"),
+        "warnings": list(meta.get("warnings") or ()),
+        "stale": bool(meta.get("stale")),
+        "command": meta.get("command"),
+    }
+
+
 @dataclass(frozen=True)
 class RecordedTrace:
     """A trace that a recorded device has."""
@@ -147,15 +257,9 @@ class RecordedTrace:
 
 def recorded_traces(files: Sequence[Path], workload: str, spec: str) -> list[RecordedTrace]:
     """The recorded traces of a workload among these files. Raises UsageError for a damaged one."""
-    from ..telemetry.trace import store
-    from ..telemetry.trace.errors import TraceError
-
     found = []
     for path in sorted(files):
-        try:
-            raw = store.load(path)
-        except TraceError as error:
-            raise UsageError(str(error)) from None
+        raw = _load(path)
         meta = raw.meta
         if meta.get("workload") != workload:
             continue
@@ -164,6 +268,18 @@ def recorded_traces(files: Sequence[Path], workload: str, spec: str) -> list[Rec
         config = dict(meta.get("config") or {})
         found.append(RecordedTrace(path, workload, str(meta["variant"]), str(meta["case"]), config, labelled))
     return found
+
+
+def _load(path: Path) -> RawTrace:
+    from ..telemetry.trace import store
+    from ..telemetry.trace.errors import TraceError
+
+    try:
+        return store.load(path)
+    except TraceError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from None
 
 
 def choose(traces: Sequence[RecordedTrace], spec: str, workload: str, **wanted: Any) -> RecordedTrace:

@@ -123,7 +123,7 @@ class Duel:
     def _subject(self, workload: Workload) -> tuple[Contender, SearchSpace]:
         variant, space = implementation(workload, self._variant, self._space, knobs=self._knobs)
         name = variant.file.name if variant.file.parent == workload.folder else self._variant
-        config = _completed(space, self._knobs, workload, self._sizes)
+        config = completed(space, self._knobs, workload, self._sizes)
         return Contender(f"{name} {_text(config)}", variant, config), space
 
     def _rival(
@@ -226,7 +226,7 @@ def _best_of_session(workload: Workload, name: str) -> Contender:
     return Contender(f"best of {folder.name}, {_text(best.config)}", variant, dict(best.config))
 
 
-def _completed(
+def completed(
     space: SearchSpace, knobs: Mapping[str, str], workload: Workload, sizes: Sequence[int]
 ) -> Config:
     """The named values with the baseline's (or first) others; if restrictions forbid those, valid ones."""

@@ -220,8 +220,8 @@ class _Run:
 def read_rows(path: Path, rows: int, capacity: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Headers [n] and records [n, capacity] of the n warps that began, from a file of guarded rows.
 
-    Raises WarpdeckError if a byte that no warp had to write doesn't hold the guard's value any more, or if no
-    warp began.
+    What wasn't written is zero. Raises WarpdeckError if a byte that no warp had to write no longer holds the
+    guard's value, or if no warp began.
     """
     size, begin = row_bytes(capacity), layout.HEADER_BYTES
     headers = np.zeros(rows, layout.HEADER)
@@ -233,10 +233,12 @@ def read_rows(path: Path, rows: int, capacity: int) -> tuple[NDArray[Any], NDArr
         found = np.ascontiguousarray(data[:, :begin]).view(layout.HEADER)[:, 0]
         began = np.isin(found["magic"], (layout.MAGIC_OPEN, layout.MAGIC_CLOSED))
         body = data[:, begin:]
-        for i in np.flatnonzero(found["magic"] == layout.MAGIC_OPEN):  # never ended: its count wasn't written
-            untouched = (body[i].reshape(-1, layout.RECORD_BYTES) == GUARD_BYTE).all(axis=1)
-            found["count"][i] = int(np.argmax(untouched))
         used = np.where(began, np.minimum(found["count"], capacity), 0)
+        for i in np.flatnonzero(found["magic"] == layout.MAGIC_OPEN):  # the warp never wrote its end
+            for name in ("time_end", "clock_end", "count", "gap_end"):
+                found[name][i] = 0
+            untouched = (body[i].reshape(-1, layout.RECORD_BYTES) == GUARD_BYTE).all(axis=1)
+            used[i] = min(int(np.argmax(untouched)), capacity)
         free = np.arange(body.shape[1]) >= layout.RECORD_BYTES * used[:, None]
         spoiled = (free & (body != GUARD_BYTE)).any(axis=1)
         if spoiled.any():
