@@ -46,6 +46,7 @@ from ..core.errors import UsageError
 from ..core.expr import near
 from ..core.model import Trust
 from ..core.workload import Workload
+from ..telemetry.trace.marking import MODULE
 from .schema import Table, parse_workload
 
 BUNDLED = Path(__file__).parent
@@ -136,6 +137,8 @@ def _imported(path: Path, text: bytes) -> list[Path]:
         elif isinstance(node, ast.ImportFrom):
             base = path.parents[max(node.level - 1, 0)]
             module = (node.module or "").replace(".", "/")
+            if not node.level and node.module == MODULE:
+                continue  # its markers are taken out before anything runs
             if not node.level and module.startswith("warpdeck/"):  # the shared intrinsics
                 base, module = _PACKAGE, module.removeprefix("warpdeck/")
             if module:

@@ -13,6 +13,7 @@ import numpy as np
 from ..core import expr
 from ..core.errors import UsageError
 from ..core.workload import Variant, Workload
+from ..telemetry.trace.unmarked import strip_text
 from .choices import Choice
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -73,7 +74,7 @@ def _sources(file: Path) -> Iterator[str]:
         if path in done:
             return
         done.append(path)
-        text = path.read_text(encoding="utf-8")
+        text = strip_text(path.read_text(encoding="utf-8"), str(path))
         tree = ast.parse(text, str(path))
         drop: list[tuple[int, int, str]] = []
         for node in ast.walk(tree):

@@ -6,6 +6,7 @@ the process can use CUDA.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -13,15 +14,19 @@ import inspect
 import re
 import sys
 import traceback
-import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
+from ...telemetry.trace.markers import PARAMETER, instrument, strip
+from ...telemetry.trace.marking import MODULE, MarkerError, imported
 from .compiled import CompileError, CompileRequest, ToolchainError
 from .nvjitlink import missing
 
-_loaded: dict[str, tuple[str, types.ModuleType]] = {}  # file -> (state of its sources, module)
+_PACKAGE = Path(__file__).resolve().parents[2]
+# (file, whether traced) -> state of its sources, module, names of its stages
+_loaded: dict[tuple[str, bool], tuple[str, ModuleType, tuple[str, ...]]] = {}
 
 
 def to_ltoir(
@@ -44,15 +49,21 @@ def to_ltoir(
         numba, cuda = importlib.import_module("numba"), importlib.import_module("numba.cuda")
     except ImportError as error:
         raise ToolchainError(missing(error)) from None
-    if request.trace:
-        raise CompileError(f"{request.file}: nothing to trace: it has no stage markers")
-    module = _load(Path(request.file), "".join(sorted(files.values())))
+    _refuse_markers_elsewhere(request, files)
+    module, stages = _load(Path(request.file), "".join(sorted(files.values())), request.trace)
     functions = _functions(module, request)
-    signature = numba.void(*(_numba_type(numba, dtype, rank) for dtype, rank in request.parameters))
+    types = [_numba_type(numba, dtype, rank) for dtype, rank in request.parameters]
+    traced = {entry for entry, (function, _) in functions.items() if _takes_trace(function)}
+    if request.trace and not traced:
+        raise CompileError(
+            f"{request.file}: nothing to trace: {', '.join(functions)} has no stage markers; import them "
+            f'with `from {MODULE} import stage` and put what takes time under `with stage("load"):`'
+        )
     codes: list[tuple[str, bytes]] = []
     fast = bool(request.knobs.get("fastmath", False))
     for entry, (function, options) in functions.items():
         fast = fast or options["fastmath"]
+        signature = numba.void(*types, *([numba.uint64] if entry in traced else []))
         with _architecture(request.cc):
             try:
                 pieces, _ = cuda.compile_all(
@@ -71,7 +82,7 @@ def to_ltoir(
             except Exception as error:  # noqa: BLE001 - whatever Numba makes of a user's kernel
                 raise _numba_error(error, entry, request.file) from None
         codes += [_piece(piece) for piece in pieces]
-    return codes, fast, ()
+    return codes, fast, stages
 
 
 def _numba_type(numba: Any, dtype: str, rank: int) -> Any:
@@ -92,11 +103,14 @@ def _piece(piece: Any) -> tuple[str, bytes]:
 # -- the user's module ------------------------------------------------------------------------------
 
 
-def _load(file: Path, state: str) -> types.ModuleType:
-    """Run a kernel module, afresh whenever it or something it imports has changed."""
-    known = _loaded.get(str(file))
+def _load(file: Path, state: str, trace: bool) -> tuple[ModuleType, tuple[str, ...]]:
+    """Run a kernel module, afresh whenever it or something it imports has changed.
+
+    Its stage markers become records if `trace`, else they are taken out. Also returns the stages' names.
+    """
+    known = _loaded.get((str(file), trace))
     if known is not None and known[0] == state:
-        return known[1]
+        return known[1:]
     spec = importlib.util.spec_from_file_location(f"_warpdeck_kernel_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise CompileError(f"{file}: not a Python file")
@@ -111,10 +125,32 @@ def _load(file: Path, state: str) -> types.ModuleType:
         ):
             del sys.modules[name]
     _folders.add(folder)
+    stages: tuple[str, ...] = ()
     with _user_code(file), _importing_from(folder):
-        spec.loader.exec_module(module)
-    _loaded[str(file)] = state, module
-    return module
+        tree = ast.parse(file.read_bytes(), str(file))
+        if trace:
+            stages = instrument(tree, str(file))
+        marked = bool(stages) or strip(tree, str(file))
+        if marked:
+            exec(compile(tree, str(file), "exec", dont_inherit=True), module.__dict__)
+        else:
+            spec.loader.exec_module(module)
+    _loaded[str(file), trace] = state, module, stages
+    return module, stages
+
+
+def _takes_trace(function: FunctionType) -> bool:
+    code = function.__code__
+    return PARAMETER in code.co_varnames[: code.co_argcount]
+
+
+def _refuse_markers_elsewhere(request: CompileRequest, files: Mapping[str, str]) -> None:
+    """Only the kernel's own module is rewritten; Numba would stumble over markers in another."""
+    own = Path(request.file)
+    for name in files:
+        path = Path(name)
+        if path != own and not path.is_relative_to(_PACKAGE) and imported(ast.parse(path.read_bytes(), name)):
+            raise CompileError(f"{path}: stage markers belong in the kernel's own module, {own.name}")
 
 
 _folders: set[str] = set()  # of the kernel modules run so far
@@ -137,6 +173,8 @@ def _user_code(file: Path) -> Iterator[None]:
         yield
     except CompileError:
         raise
+    except MarkerError as error:
+        raise CompileError(str(error)) from None
     except SyntaxError as error:
         raise CompileError(f"{error.filename}:{error.lineno}: {error.msg}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own code may raise anything
@@ -147,9 +185,7 @@ def _user_code(file: Path) -> Iterator[None]:
         raise CompileError(f"{where}: {type(error).__name__}: {error}", text) from None
 
 
-def _functions(
-    module: types.ModuleType, request: CompileRequest
-) -> dict[str, tuple[types.FunctionType, dict[str, Any]]]:
+def _functions(module: ModuleType, request: CompileRequest) -> dict[str, tuple[FunctionType, dict[str, Any]]]:
     """The Python function to compile for each entry, with Numba's options for it."""
     file, make = Path(request.file), getattr(module, "make", None)
     if make is None:
@@ -189,7 +225,7 @@ def _accepted(make: Callable[..., Any], request: CompileRequest, file: Path) -> 
     return knobs
 
 
-def _plain(function: Any, entry: str, file: Path) -> tuple[types.FunctionType, dict[str, Any]]:
+def _plain(function: Any, entry: str, file: Path) -> tuple[FunctionType, dict[str, Any]]:
     """A copy of the function under its entry's name, so that symbols are short and known."""
     options: dict[str, Any] = {"fastmath": False, "launch_bounds": None}
     if hasattr(function, "py_func"):  # decorated with cuda.jit
@@ -199,9 +235,9 @@ def _plain(function: Any, entry: str, file: Path) -> tuple[types.FunctionType, d
         if given.get("max_registers"):
             raise CompileError(f"{file}: {entry}: use the knob reg_cap, not max_registers")
         function = function.py_func
-    if not isinstance(function, types.FunctionType):
+    if not isinstance(function, FunctionType):
         raise CompileError(f"{file}: {entry}: a Python function is needed, not {type(function).__name__}")
-    copy = types.FunctionType(
+    copy = FunctionType(
         function.__code__, function.__globals__, entry, function.__defaults__, function.__closure__
     )
     copy.__kwdefaults__ = function.__kwdefaults__

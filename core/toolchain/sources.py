@@ -17,10 +17,15 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ...telemetry.trace.marking import MODULE
 from .compiled import CompileError, CompileRequest
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # the folder that is the package `warpdeck`
 TRACE_INCLUDE = _PACKAGE / "telemetry" / "trace" / "include"  # for #include <warpdeck/trace.cuh>
+# What a Numba module with stage markers becomes depends on these, too.
+_TRACING = tuple(
+    TRACE_INCLUDE.with_name(f"{name}.py") for name in ("layout", "marking", "markers", "numba_device")
+)
 _TOOLS = (
     "cuda-bindings",
     "llvmlite",
@@ -151,7 +156,8 @@ def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
         return []
     if head == "warpdeck":
         file = _PACKAGE.joinpath(*tail).with_suffix(".py") if tail else None
-        return [file] if file is not None and file.is_file() else []
+        own = [file] if file is not None and file.is_file() else []
+        return [*own, *_TRACING] if module == MODULE else own
     inside = "/".join((head, *tail))
     for entry in [str(root), *sys.path]:
         if entry not in _installed_folders():

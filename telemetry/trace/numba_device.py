@@ -1,0 +1,247 @@
+"""What a traced Numba kernel calls in place of its stage markers (see `layout.py` for the bytes).
+
+A warp's state is three numbers: the address of its first record (0: nothing is recorded by this thread),
+the records its row has room for (0 for every lane but the first), and the records attempted so far. Every
+record is one straight-line inline-assembly statement with the bound check as a predicate, the clock read and
+the store, so that nothing comes between them. No branches, fences, atomics or barriers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.errors import NumbaTypeError
+from numba.cuda.extending import intrinsic
+
+from . import layout
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_STATE = types.Tuple((types.uint64, types.uint32, types.uint32))
+_TIME, _END, _COUNT, _GAP_END = (
+    layout.HEADER_BYTES - layout.HEADER.fields[name][1]  # type: ignore[index]  # bytes before the records
+    for name in ("time_begin", "time_end", "count", "gap_end")
+)
+assert [layout.HEADER.fields[n][1] for n in ("sm", "cta", "warp")] == [4, 8, 12]  # type: ignore[index]
+
+# Both clocks, the timer between two reads of the counter: tm, c0 and gap. Volatile reads keep their order.
+# The predicate, which differs between threads, keeps the last one off the slower uniform path (S2UR).
+_CLOCKS = """
+mov.u64 c0, %clock64;
+mov.u64 tm, %globaltimer;
+mov.u64 c1, 0;
+@p mov.u64 c1, %clock64;
+sub.u64 c1, c1, c0;
+cvt.u32.u64 gap, c1;
+"""
+
+_BEGIN = f"""{{
+.reg .pred p;
+.reg .b32 t, u, cta, warp, warps, sm, cap, bytes, first, step, number, mask, low, gap;
+.reg .b64 row, wide, tm, c0, c1;
+mov.u32 t, %tid.z;
+mov.u32 u, %ntid.y;
+mov.u32 warp, %tid.y;
+mad.lo.u32 t, t, u, warp;
+mov.u32 warps, %ntid.x;
+mov.u32 warp, %tid.x;
+mad.lo.u32 t, t, warps, warp;
+mul.lo.u32 warps, warps, u;
+mov.u32 u, %ntid.z;
+mad.lo.u32 warps, warps, u, 31;
+shr.u32 warps, warps, 5;
+shr.u32 warp, t, 5;
+and.b32 t, t, 31;
+mov.u32 cta, %ctaid.z;
+mov.u32 u, %nctaid.y;
+mov.u32 low, %ctaid.y;
+mad.lo.u32 cta, cta, u, low;
+mov.u32 u, %nctaid.x;
+mov.u32 low, %ctaid.x;
+mad.lo.u32 cta, cta, u, low;
+mov.u32 sm, %smid;
+mov.u64 row, 0;
+mov.u32 cap, 0;
+mov.u32 bytes, 0;
+mov.u32 first, 0;
+mov.u32 step, 1;
+mov.u32 number, 0;
+mov.u32 mask, 0;
+setp.ne.u64 p, $2, 0;
+@p ld.global.u64 row, [$2];
+@p ld.global.v2.u32 {{cap, bytes}}, [$2+8];
+@p ld.global.v4.u32 {{first, step, number, mask}}, [$2+16];
+setp.eq.and.u32 p, t, 0, p;
+setp.ge.and.u32 p, cta, first, p;
+max.u32 step, step, 1;
+sub.u32 first, cta, first;
+div.u32 t, first, step;
+mul.lo.u32 u, t, step;
+setp.eq.and.u32 p, u, first, p;
+setp.lt.and.u32 p, t, number, p;
+mov.u32 u, 1;
+shl.b32 u, u, warp;
+and.b32 low, mask, u;
+setp.ne.and.u32 p, low, 0, p;
+sub.u32 u, u, 1;
+and.b32 low, mask, u;
+popc.b32 low, low;
+popc.b32 u, mask;
+mad.lo.u32 t, t, u, low;
+mul.wide.u32 wide, t, bytes;
+add.u64 row, row, wide;
+selp.b32 $1, cap, 0, p;
+add.u64 wide, row, {layout.HEADER_BYTES};
+selp.b64 $0, wide, 0, p;
+@p st.global.v4.u32 [row], {{{layout.MAGIC_OPEN}, sm, cta, warp}};
+{_CLOCKS}
+@p st.global.v2.u64 [row+{layout.HEADER_BYTES - _TIME}], {{tm, c0}};
+@p st.global.v4.u32 [row+{layout.HEADER_BYTES - _COUNT}], {{0, gap, 0, warps}};
+}}"""
+
+_FINISH = f"""{{
+.reg .pred p;
+.reg .b32 gap;
+.reg .b64 tm, c0, c1;
+setp.ne.u64 p, $0, 0;
+{_CLOCKS}
+@p st.global.v2.u64 [$0+-{_END}], {{tm, c0}};
+@p st.global.u32 [$0+-{_COUNT}], $1;
+@p st.global.u32 [$0+-{_GAP_END}], gap;
+@p st.global.u32 [$0+-{layout.HEADER_BYTES}], {layout.MAGIC_CLOSED};
+}}"""
+
+_RECORD = f"""{{
+.reg .pred p;
+.reg .b32 now;
+.reg .b64 at;
+setp.lt.u32 p, $2, $1;
+mad.wide.u32 at, $2, {layout.RECORD_BYTES}, $0;
+mov.u32 now, %clock;
+@p st.global.cs.v2.u32 [at], {{now, $3}};
+}}"""
+
+_RAW = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
+# A value's two records: the second has the number where others have the clock.
+_VALUE = f"""{{
+.reg .pred p, q;
+.reg .b32 now, next;
+.reg .b64 at;
+setp.lt.u32 p, $2, $1;
+add.u32 next, $2, 1;
+setp.lt.u32 q, next, $1;
+mad.wide.u32 at, $2, {layout.RECORD_BYTES}, $0;
+mov.u32 now, %clock;
+@p st.global.cs.v2.u32 [at], {{now, $3}};
+@q st.global.cs.v2.u32 [at+{layout.RECORD_BYTES}], {{$4, {_RAW}}};
+}}"""
+
+
+def _assembly(text: str, result: Any, arguments: list[Any], constraints: str) -> Any:
+    return ir.InlineAsm(ir.FunctionType(result, arguments), text, constraints, side_effect=True)
+
+
+_begin = _assembly(_BEGIN, ir.LiteralStructType([_I64, _I32]), [_I64], "=l,=r,l,~{memory}")
+_end = _assembly(_FINISH, ir.VoidType(), [_I64, _I32], "l,r,~{memory}")
+_record = _assembly(_RECORD, ir.VoidType(), [_I64, _I32, _I32, _I32], "l,r,r,r,~{memory}")
+_value = _assembly(_VALUE, ir.VoidType(), [_I64, _I32, _I32, _I32, _I32], "l,r,r,r,r,~{memory}")
+
+
+def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
+    """A whole number's low 32 bits."""
+    return context.cast(builder, value, kind, types.uint32)
+
+
+def _advance(builder: Any, count: Any, records: int) -> Any:
+    return builder.add(count, ir.Constant(_I32, records))
+
+
+@intrinsic
+def begin(typing_context, address):
+    """Write this warp's header if it is traced. Returns its state: (first record, capacity, count)."""
+
+    def codegen(context, builder, signature, args):
+        made = builder.call(_begin, [args[0]])
+        state = [builder.extract_value(made, i) for i in range(2)]
+        return context.make_tuple(builder, signature.return_type, [*state, ir.Constant(_I32, 0)])
+
+    return _STATE(types.uint64), codegen
+
+
+@intrinsic
+def end(typing_context, base, count):
+    """Complete this warp's header."""
+
+    def codegen(context, builder, signature, args):
+        builder.call(_end, list(args))
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint32), codegen
+
+
+@intrinsic
+def record(typing_context, base, capacity, count, word):
+    """Write one record. Returns the new count."""
+
+    def codegen(context, builder, signature, args):
+        builder.call(_record, list(args))
+        return _advance(builder, args[2], 1)
+
+    return types.uint32(types.uint64, types.uint32, types.uint32, types.uint32), codegen
+
+
+@intrinsic
+def record_with(typing_context, base, capacity, count, word, payload, mask):
+    """Write one record with the payload's bits that `mask` keeps. Returns the new count."""
+    if not isinstance(payload, types.Integer | types.Boolean):
+        raise NumbaTypeError(f"a stage's payload is a whole number, not {payload}")
+
+    def codegen(context, builder, signature, args):
+        kept = builder.and_(_word(context, builder, args[4], signature.args[4]), args[5])
+        builder.call(_record, [*args[:3], builder.or_(args[3], kept)])
+        return _advance(builder, args[2], 1)
+
+    state = (types.uint64, types.uint32, types.uint32)
+    return types.uint32(*state, types.uint32, payload, types.uint32), codegen
+
+
+@intrinsic
+def value(typing_context, base, capacity, count, name, number):
+    """Write a number in two records: an integer's low 32 bits, or a float32. Returns the new count."""
+    if isinstance(number, types.Float):
+        sub, kind = layout.SUB_VALUE_F32, types.float32
+    elif isinstance(number, types.Boolean) or (number in types.unsigned_domain):
+        sub, kind = layout.SUB_VALUE_U32, types.uint32
+    elif isinstance(number, types.Integer):
+        sub, kind = layout.SUB_VALUE_I32, types.int32
+    else:
+        raise NumbaTypeError(f"value() records an integer or a float, not {number}")
+    word = layout.word(layout.KIND_EXTENDED, 0, sub << layout.SUB_SHIFT)
+
+    def codegen(context, builder, signature, args):
+        bits = context.cast(builder, args[4], signature.args[4], kind)
+        if kind is types.float32:
+            bits = builder.bitcast(bits, _I32)
+        name = builder.shl(args[3], ir.Constant(_I32, layout.PAYLOAD_BITS))
+        builder.call(_value, [*args[:3], builder.or_(name, ir.Constant(_I32, word)), bits])
+        return _advance(builder, args[2], 2)
+
+    return types.uint32(types.uint64, types.uint32, types.uint32, types.uint32, number), codegen
+
+
+@intrinsic
+def pin(typing_context, number):
+    """The number itself, which the compiler can't move what computes or uses it across."""
+    number = types.unliteral(number)
+    width = getattr(number, "bitwidth", 0)
+    registers = {16: "h", 32: "r", 64: "l"} if isinstance(number, types.Integer) else {32: "f", 64: "d"}
+    if not isinstance(number, types.Integer | types.Float) or width not in registers:
+        raise NumbaTypeError(f"pin() takes numbers of 32 or 64 bits and integers of 16, not {number}")
+
+    def codegen(context, builder, signature, args):
+        kind = args[0].type
+        assembly = _assembly("", kind, [kind], f"={registers[width]},0,~{{memory}}")
+        return builder.call(assembly, [args[0]])
+
+    return number(number), codegen
