@@ -67,7 +67,8 @@ def sweep(
             allow_shared=allow_shared,
             as_json=as_json,
         )
-    from ..sessions.launch import check, launch_run
+    from ..sessions.launch import check, launch_runs
+    from ..sessions.listing import remove_unused
     from ..sessions.spec import RunSpec
 
     options.choice("--cache", cache, ("cold", "hot"))
@@ -91,10 +92,10 @@ def sweep(
     for spec in specs:  # the last one's mistake, too, is told before anything is measured
         check(spec)
     sessions = []
-    for spec in specs:
-        launched = launch_run(spec)
+    for launched in launch_runs(specs):
         code = watch(launched, silent=as_json)
         if code != ExitCode.OK:
+            remove_unused(launched.following)
             return code
         sessions.append(launched.folder)
         if not as_json:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..core.errors import ExitCode, UsageError
+from ..core.errors import ExitCode, UsageError, WarpdeckError
 from . import options
 from .output import (
     clock_words,
@@ -297,7 +297,11 @@ def _stop(launched: Launched) -> None:
 
 def _stop_run(launched: Launched, grace_s: float) -> None:
     from ..sessions.launch import stop_run
+    from ..sessions.tail import send
 
+    for folder in launched.following:
+        with suppress(WarpdeckError):  # it may just have come to its turn and gone
+            send(folder, "stop", "Ctrl-C")
     stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin="Ctrl-C", notify=message)
 
 

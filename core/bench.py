@@ -87,6 +87,7 @@ class Bench:
         self._backend: Backend = device.prepare(
             workload, space=space, cases=cases, seed=seed, allow_shared=allow_shared
         )
+        self._vendor: dict[str, Measurement] | None = None
         self._baselines: list[Evaluation] = []
         self._since_baseline = 0
         self._evaluations: dict[str, Evaluation] = {}
@@ -226,6 +227,8 @@ class Bench:
             if refusal is not None:
                 yield self._log(refusal)
                 continue
+            if self._vendor is None and self._backend.vendor_ready:
+                self.vendor()
             with self._quiet():
                 evaluation = next(results)
             yield self._log(judged(evaluation, self._backend, self.cases))
@@ -264,11 +267,31 @@ class Bench:
             ratios.append(reference.median_ms / measured.median_ms)
         return geomean(ratios)
 
+    @property
+    def vendor_ready(self) -> bool:
+        """Whether `vendor` answers without waiting for the library's import."""
+        return self._vendor is not None or self._backend.vendor_ready
+
     def vendor(self) -> dict[str, Measurement]:
-        """The vendor library's measurement of every case that has one."""
-        with self._quiet():
-            found = {c.name: self._backend.vendor(c, self.protocol.cache) for c in self.cases}
-        return {name: m for name, m in found.items() if m is not None}
+        """The vendor library's measurement of every case that has one: taken, and logged, once.
+
+        During a search it is taken as soon as the library is imported, or else for the result.
+        """
+        if self._vendor is None:
+            with self._quiet():
+                found = {c.name: self._backend.vendor(c, self.protocol.cache) for c in self.cases}
+            self._vendor = {name: m for name, m in found.items() if m is not None}
+            if self._vendor:
+                times = {
+                    case: {"name": self.workload.vendor_name, "median_ms": measured.median_ms}
+                    for case, measured in self._vendor.items()
+                }
+                self.emit("vendor", {"cases": times})
+            problem = self._backend.vendor_problem
+            if problem is not None:
+                text = f"the vendor's time is missing: {problem}"
+                self.emit("message", {"level": "warning", "text": text})
+        return self._vendor
 
     def floors(self) -> dict[str, float]:
         """The physical floor of every case that has one, ms."""

@@ -35,18 +35,19 @@ def recording_files() -> list[Path]:
     return [*sorted(BUNDLED.rglob(f"*{SUFFIX}")), *sorted(user_folder().glob(f"*{SUFFIX}"))]
 
 
-def open_device(spec: str = "auto", *, allow_shared: bool = False) -> Device:
+def open_device(spec: str = "auto", *, allow_shared: bool = False, ahead: bool = False) -> Device:
     """Open a device; recorded ones are looked up by name among `recording_files()`.
 
     Args:
         spec: `auto` (a CUDA GPU, else the default recording), `cuda:N`, `recorded:NAME` or `recorded:FILE`.
         allow_shared: measure although other processes use the GPU.
+        ahead: a whole run follows, so that what it will need may be begun at once.
 
     Raises:
         UsageError: not a device, an unknown recording, or a file that is none.
         NoDeviceError: the CUDA device or its driver isn't there.
     """
-    return devices.open_device(spec, recording_files(), allow_shared=allow_shared)
+    return devices.open_device(spec, recording_files(), allow_shared=allow_shared, ahead=ahead)
 
 
 @dataclass(frozen=True)

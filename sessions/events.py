@@ -21,7 +21,11 @@ class Kind(StrEnum):
     """Once, when the device is open (again after a resume): `workload`, `agent`, `seed`, `space`,
     `cases [{name, params}]`, `device` (DeviceInfo), `protocol`, `steps` (to expect), `time_limit_s`,
     `command`, `versions {name: version}`, `baseline` (config), `knobs {name: [value…]}`, `total_configs`,
-    `vendor {case: {name, median_ms}}` or null, `floors {case: ms}`, `launch_floor_ms`."""
+    `vendor {case: {name, median_ms}}` or null (older logs; now an event of its own), `floors {case: ms}`,
+    `launch_floor_ms`."""
+
+    VENDOR = "vendor"
+    """The vendor library's times, as soon as they are known: `cases {case: {name, median_ms}}`."""
 
     BASELINE = "baseline"
     """The baseline's Evaluation; again whenever it was measured again."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,10 +29,14 @@ LOG = "run.log"  # what the run process printed; nothing, if all is well
 
 @dataclass(frozen=True)
 class Launched:
-    """A run process that was started here. It outlives this one."""
+    """A run whose process was started here. It outlives this one.
+
+    `following`: the sessions that the same process runs after this one, if it ends well.
+    """
 
     folder: Path
     process: subprocess.Popen[bytes]
+    following: tuple[Path, ...] = ()
 
     @property
     def session(self) -> str:
@@ -40,7 +44,12 @@ class Launched:
         return self.folder.name
 
     def wait(self, timeout_s: float | None = None) -> ExitCode:
-        """The process' exit code, once it has ended; RUN_FAILED if it was killed. Raises TimeoutError."""
+        """What the run ended with, once it has ended; RUN_FAILED if it was killed. Raises TimeoutError."""
+        if self.following:
+            with SessionStore.open(self.folder) as store:
+                ended = store.state().exit_code
+            if ended == ExitCode.OK:  # else the process ends with it
+                return ExitCode.OK
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -112,6 +121,19 @@ def launch_run(spec: RunSpec, *, name: str | None = None, sessions: Path | None 
     return _spawn(store.folder)
 
 
+def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> list[Launched]:
+    """Create a session for each spec and start one process that runs them in turn, on one device.
+
+    Raises as `launch_run`.
+    """
+    folders = []
+    for spec in specs:
+        with create(spec, sessions=sessions) as store:
+            folders.append(store.folder)
+    first = _spawn(*folders)
+    return [Launched(folder, first.process, tuple(folders[n + 1 :])) for n, folder in enumerate(folders)]
+
+
 def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | None = None) -> Launched:
     """Go on with a run that ended before its budget did, or with a larger budget.
 
@@ -159,15 +181,19 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
     return _spawn(folder)
 
 
-def _spawn(folder: Path) -> Launched:
+def _spawn(folder: Path, *following: Path) -> Launched:
     if not sys.executable:
         raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
-    alive.announce(folder)
+    for each in (folder, *following):
+        alive.announce(each)
     try:
         with (folder / LOG).open("ab") as log:
             # -P: nothing in the working directory may shadow a module of the run.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "warpdeck.sessions.runner", str(folder.absolute())],
+                [
+                    *(sys.executable, "-P", "-m", "warpdeck.sessions.runner"),
+                    *(str(each.absolute()) for each in (folder, *following)),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -178,7 +204,7 @@ def _spawn(folder: Path) -> Launched:
         raise WarpdeckError(
             f"session {folder.name}: its process can't be started: {error.strerror}"
         ) from None
-    return Launched(folder, process)
+    return Launched(folder, process, following)
 
 
 class Stopped(StrEnum):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,6 +140,16 @@ def show(folder: Path) -> dict[str, Any]:
         "artifacts": [{"name": name, "path": str(folder / path)} for name, path in state.artifacts],
         "messages": [{"t": m.t, "level": m.level, "text": m.text} for m in state.messages[-20:]],
     }
+
+
+def remove_unused(folders: Iterable[Path]) -> None:
+    """Delete those of these sessions that nothing was run of."""
+    for folder in folders:
+        with suppress(WarpdeckError):
+            with SessionStore.open(folder) as store:
+                begun = store.state().seq > 0
+            if not begun:
+                remove(folder)
 
 
 def remove(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -85,12 +85,15 @@ class RunControl:
     """Pause, resume and stop, from the control table or a signal; keeps the heartbeat.
 
     A thread reads the table; `check` only looks at flags, so that agents may call it at every step.
+    `waiting` are the locks of sessions that this process will run next: theirs is the same heartbeat.
     """
 
-    def __init__(self, store: SessionStore, log: LogWriter, lock: RunLock) -> None:
+    def __init__(
+        self, store: SessionStore, log: LogWriter, lock: RunLock, waiting: Sequence[RunLock] = ()
+    ) -> None:
         self._store = store
         self._log = log
-        self._lock = lock
+        self._locks = (lock, *waiting)
         self._changed = threading.Condition()
         self._paused = False
         self._reason: str | None = None
@@ -139,7 +142,8 @@ class RunControl:
         while not self._ended.wait(CONTROL_POLL_S):
             beats += CONTROL_POLL_S
             if beats >= HEARTBEAT_S:
-                self._lock.beat()
+                for lock in self._locks:
+                    lock.beat()
                 beats = 0.0
                 if not (self._store.folder / DATABASE).exists():  # nobody could end a paused run any more
                     self.stop("its session was removed")

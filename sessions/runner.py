@@ -1,17 +1,19 @@
-"""The run process: `python -m warpdeck.sessions.runner DIR` does what the session in DIR asks for.
+"""The run process: `python -m warpdeck.sessions.runner DIR…` does what the sessions in DIR… ask for, in turn.
 
-It opens the device, runs the agent on the bench, and logs everything. SIGTERM and SIGINT stop it between two
-steps; a second signal (or one while the result is measured) stops it at once.
+It opens the device (once for all of them), runs the agent on the bench, and logs everything. SIGTERM and
+SIGINT stop it between two steps; a second signal (or one while the result is measured) stops it at once.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from ..agents import registry
@@ -23,11 +25,12 @@ from ..core.devices.recorded import RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation
 from ..kernels.imported import open_workload
-from ..kernels.recordings import open_device
 from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
+from .devices import SharedDevice
 from .events import Kind, Lifecycle
+from .launch import LOG
 from .log import LogWriter, RunControl
 from .report import write_artifacts
 from .spec import RunSpec
@@ -49,19 +52,64 @@ def run_session(folder: str | Path, *, signals: bool = False) -> ExitCode:
     Raises:
         UsageError: no readable session there, or another process runs it.
     """
-    folder = Path(folder).absolute()
-    SessionStore.open(folder).close()  # a lock is only put into a session
+    return run_sessions([folder], signals=signals)
+
+
+def run_sessions(folders: Sequence[str | Path], *, signals: bool = False) -> ExitCode:
+    """Run sessions one after the other, on one device if they ask for the same one.
+
+    The first that doesn't end with `ok` ends them all: those behind it have no event, and can be resumed.
+    Args and errors as of `run_session`.
+    """
+    paths_of = [Path(folder).absolute() for folder in folders]
+    specs = [_spec(folder) for folder in paths_of]  # a lock is only put into a session
+    locks: list[RunLock] = []
+    code = ExitCode.OK
+    try:
+        for folder in paths_of:
+            locks.append(RunLock.acquire(folder))
+        with SharedDevice(specs) as device:
+            for folder in paths_of:
+                if signals and folder is not paths_of[0]:
+                    _move_to(folder)
+                code = _run_locked(folder, locks, device, signals=signals)
+                locks.pop(0).release()
+                if code is not ExitCode.OK:
+                    break
+        return code
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def _move_to(folder: Path) -> None:
+    """Work, and print, in the folder of the session whose turn it is, as a process of its own would."""
+    os.chdir(folder)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with (folder / LOG).open("ab") as log:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+
+
+def _spec(folder: Path) -> RunSpec | None:
+    """What a session asks for; None for what only its own run can say is wrong."""
+    with SessionStore.open(folder) as store, suppress(UsageError):
+        return RunSpec.from_json(store.header().get("spec") or {})
+    return None
+
+
+def _run_locked(folder: Path, locks: Sequence[RunLock], device: SharedDevice, *, signals: bool) -> ExitCode:
+    """Run one session, whose lock is the first of those held."""
     with ExitStack() as stack:
-        lock = RunLock.acquire(folder)
-        stack.callback(lock.release)
         # Not before: another process may have written up to this moment.
         store = stack.enter_context(SessionStore.open(folder, writable=True))
         before = store.state()
         if before.seq and not before.lifecycle.final:
             store.append(Kind.STATE, {"state": Lifecycle.INTERRUPTED, "reason": "its process died"})
         log = LogWriter(store)
-        control = RunControl(store, log, lock)
-        run = _Run(store, log, control, before)
+        control = RunControl(store, log, locks[0], locks[1:])
+        run = _Run(store, log, control, before, device)
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, run.on_signal)
@@ -81,8 +129,16 @@ def run_session(folder: str | Path, *, signals: bool = False) -> ExitCode:
 class _Run:
     """One process' share of a session."""
 
-    def __init__(self, store: SessionStore, log: LogWriter, control: RunControl, before: RunState) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        log: LogWriter,
+        control: RunControl,
+        before: RunState,
+        device: SharedDevice,
+    ) -> None:
         self._store = store
+        self._device = device
         self._log = log
         self._control = control
         self._before = before
@@ -134,8 +190,8 @@ class _Run:
         self._log.sink(Kind.STATE, {"state": Lifecycle.RUNNING, "reason": "resumed" if resumed else ""})
         spec = RunSpec.from_json(self._store.header().get("spec") or {})
         with ExitStack() as stack:
-            device = open_device(spec.device, allow_shared=spec.allow_shared)
-            stack.callback(device.close)
+            stack.push(self._leave_device)
+            device = self._device.open(spec)
             sampler = Sampler(device.info.uuid or "", self._sample)
             bench = self._bench(spec, device, sampler)
             stack.callback(bench.close)
@@ -152,6 +208,15 @@ class _Run:
         for name, path in write_artifacts(self._store, state, self._message):
             self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
         return self._verdict(report, state)
+
+    def _leave_device(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A run that has ended, or failed, holds no GPU, unless the next one follows at once."""
+        if kind is None:
+            self._device.leave()
+        else:
+            self._device.close()
 
     def _verdict(self, report: SearchReport, state: RunState) -> tuple[Lifecycle, ExitCode, str]:
         if report.reason == "stopped":
@@ -294,13 +359,6 @@ class _Run:
                 self._message("info", text)
             if bench.backend.nvml:
                 self._log.sink(Kind.SAMPLE, bench.backend.nvml)
-        vendor = {
-            case: {"name": workload.vendor_name, "median_ms": measured.median_ms}
-            for case, measured in bench.vendor().items()
-        }
-        why = getattr(bench.backend, "vendor_problem", None)  # a recording has its times or has none
-        if why:
-            self._message("warning", f"the vendor's time is missing: {why}")
         self._log.sink(
             Kind.START,
             {
@@ -318,11 +376,12 @@ class _Run:
                 "baseline": dict(bench.baseline_candidate.config),
                 "knobs": {name: list(values) for name, values in bench.space.knobs.items()},
                 "total_configs": len(bench.configs()),
-                "vendor": vendor or None,
                 "floors": bench.floors(),
                 "launch_floor_ms": device.launch_floor_ms,
             },
         )
+        if bench.vendor_ready:  # else as soon as it is, between two evaluations
+            bench.vendor()
 
     def _sample(self, snapshot: Any) -> None:
         with suppress(WarpdeckError):  # the run's own events will say so
@@ -341,11 +400,11 @@ def _protocol(bench: Bench) -> dict[str, Any]:
 
 def main() -> int:
     """Entry point of the process; the messages of stderr go to the session's run.log."""
-    if len(sys.argv) != 2:
-        print("usage: python -m warpdeck.sessions.runner SESSION_FOLDER", file=sys.stderr)
+    if len(sys.argv) < 2:
+        print("usage: python -m warpdeck.sessions.runner SESSION_FOLDER...", file=sys.stderr)
         return ExitCode.USAGE
     try:
-        return run_session(sys.argv[1], signals=True)
+        return run_sessions(sys.argv[1:], signals=True)
     except WarpdeckError as error:
         print(f"warpdeck: {error}", file=sys.stderr)
         return error.exit_code

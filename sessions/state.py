@@ -29,7 +29,7 @@ class CaseInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the `start` event says."""
+    """What the `start` event says, and the `vendor` event."""
 
     data: Mapping[str, Any]
 
@@ -75,7 +75,7 @@ class RunInfo:
 
     @property
     def vendor(self) -> Mapping[str, Mapping[str, Any]]:
-        """The vendor's `{name, median_ms}` by case, where there is one."""
+        """The vendor's `{name, median_ms}` by case, where there is one and as far as it is known."""
         return {case: value for case, value in (self.data.get("vendor") or {}).items() if value}
 
     @property
@@ -287,6 +287,25 @@ def _start(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["info"] = info
 
 
+def _vendor(state: RunState, event: Event, changes: dict[str, Any]) -> None:
+    if state.info is None:
+        raise ValueError("it comes before the start")
+    known = {**(state.info.data.get("vendor") or {}), **event.data["cases"]}
+    info = RunInfo({**state.info.data, "vendor": known})
+    times = {case: float(value["median_ms"]) for case, value in info.vendor.items()}
+
+    def beside(entry: Entry) -> Entry:
+        # A paired time came with a result, which had its vendor time.
+        return entry if entry.paired else _with(entry, vendor_ratio=_ratio(times, entry.medians_ms))
+
+    changes["info"] = info
+    changes["leaderboard"] = tuple(beside(entry) for entry in state.leaderboard)
+    for name in ("baseline", "last"):
+        entry = getattr(state, name)
+        if entry is not None:
+            changes[name] = beside(entry)
+
+
 def _baseline(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     entry = _entry(state, event.data, None)
     if entry.score_ms is not None:
@@ -367,6 +386,7 @@ def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 _HANDLERS = {
     Kind.START.value: _start,
+    Kind.VENDOR.value: _vendor,
     Kind.BASELINE.value: _baseline,
     Kind.EVALUATION.value: _evaluation,
     Kind.STEP.value: _step,

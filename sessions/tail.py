@@ -55,7 +55,7 @@ class Tail:
 
         Raises WarpdeckError if the log can't be read just now.
         """
-        probing = time.monotonic() - self._probed >= PROBE_S
+        probing = self._log.lifecycle.final or time.monotonic() - self._probed >= PROBE_S
         if probing:
             self._starting = alive.is_starting(self.folder)
             self._running = self._starting or alive.is_running(self.folder)

@@ -14,6 +14,7 @@ import synthetic
 from warpdeck.core import recording
 from warpdeck.core.bench import BASELINE_EVERY, Bench, performance_cases
 from warpdeck.core.devices import open_device
+from warpdeck.core.devices.recorded import RecordedBackend
 from warpdeck.core.errors import UsageError, WarpdeckError
 from warpdeck.core.model import Evaluation, Status
 from warpdeck.kernels import load_workload
@@ -74,7 +75,8 @@ def test_baseline_is_repeated_while_screening(files: list[Path]) -> None:
     events: Events = []
     run = bench(files, events)
     list(run.evaluate_many(run.configs() * 5))
-    baselines = [i for i, (kind, _) in enumerate(events) if kind == "baseline"]
+    judged = [kind for kind, _ in events if kind in ("baseline", "evaluation")]
+    baselines = [i for i, kind in enumerate(judged) if kind == "baseline"]
     assert len(baselines) == 1 + 44 // BASELINE_EVERY
     assert baselines[1] - baselines[0] == BASELINE_EVERY + 1
 
@@ -105,7 +107,33 @@ def test_resume_measures_nothing_again(files: list[Path]) -> None:
     second.restore([first.baseline()], done)
     assert second.steps == 4
     result = second.finish()
-    assert result.best is not None and [kind for kind, _ in events] == ["result"]
+    assert result.best is not None and [kind for kind, _ in events] == ["vendor", "result"]
+
+
+class SlowToImport(RecordedBackend):
+    """Its vendor's library is imported when it was asked for three times."""
+
+    asked = 0
+
+    @property
+    def vendor_ready(self) -> bool:
+        self.asked += 1
+        return self.asked > 2
+
+
+def test_the_vendor_is_timed_once_as_soon_as_it_can_be(files: list[Path]) -> None:
+    events: Events = []
+    run = bench(files, events)
+    run.backend.__class__ = SlowToImport  # pyright: ignore[reportAttributeAccessIssue]
+    for config in run.configs()[:5]:
+        run.evaluate(config)
+    assert run.vendor() and run.finish().to_json()["vendor_ratio"] > 0
+    kinds = [kind for kind, _ in events]
+    assert kinds == ["baseline", *["evaluation"] * 2, "vendor", *["evaluation"] * 3, "result"]
+    vendor = dict(events)["vendor"]["cases"]
+    assert {case: v["median_ms"] for case, v in vendor.items()} == {
+        case: measured.median_ms for case, measured in run.vendor().items()
+    }
 
 
 def test_nothing_ok_gives_a_result_without_a_best(files: list[Path]) -> None:

@@ -94,6 +94,9 @@ class Stopwatch:
         first, second = self._draw(a, 2 * blocks), self._draw(b, 2 * blocks)
         return Paired(case.name, cache, "stopwatch", first.reshape(shape), second.reshape(shape))
 
+    vendor_ready = True
+    vendor_problem = None
+
     def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
         return None
 

@@ -18,23 +18,26 @@ __all__ = ["Backend", "Device", "Paired", "open_device", "open_recorded"]
 DEFAULT_RECORDING = "recorded:h200"
 
 
-def open_device(spec: str, recording_files: Iterable[Path] = (), *, allow_shared: bool = False) -> Device:
+def open_device(
+    spec: str, recording_files: Iterable[Path] = (), *, allow_shared: bool = False, ahead: bool = False
+) -> Device:
     """Open `auto`, `cuda:N`, `recorded:NAME` or `recorded:FILE`.
 
     `recording_files` are the files that a NAME is looked up in (bundled with workloads or imported by the
     user). `auto` takes the first CUDA GPU, else the default recording. NoDeviceError if a CUDA device was
-    asked for and isn't there; UsageError for anything that can't be a device.
+    asked for and isn't there; UsageError for anything that can't be a device. `ahead`: a whole run follows
+    (see `CudaDevice`).
     """
     if spec == "auto":
         try:
-            return _open_cuda(0, allow_shared)
+            return _open_cuda(0, allow_shared, ahead)
         except NoDeviceError:
             return open_recorded(DEFAULT_RECORDING, recording_files)
     if spec.startswith("recorded:"):
         return open_recorded(spec, recording_files)
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", spec)
     if match:
-        return _open_cuda(int(match[1] or 0), allow_shared)
+        return _open_cuda(int(match[1] or 0), allow_shared, ahead)
     near = difflib.get_close_matches(spec, ["auto", "cuda:0", DEFAULT_RECORDING], n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     raise UsageError(f"unknown device '{spec}': use auto, cuda:N, recorded:NAME or recorded:FILE{hint}")
@@ -58,7 +61,7 @@ def open_recorded(spec: str, files: Iterable[Path]) -> RecordedDevice:
     return RecordedDevice(spec, found)
 
 
-def _open_cuda(index: int, allow_shared: bool) -> Device:
+def _open_cuda(index: int, allow_shared: bool, ahead: bool) -> Device:
     from .cuda import CudaDevice
 
-    return CudaDevice(index, allow_shared=allow_shared)
+    return CudaDevice(index, allow_shared=allow_shared, ahead=ahead)

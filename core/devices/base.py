@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...telemetry.ncu.counters import Counters
 from ..model import (
     CacheMode,
     Candidate,
@@ -20,8 +22,13 @@ from ..model import (
     Protocol,
     Status,
 )
+from ..profiling import NcuFailure, ProfileOptions
 from ..stats import Speedup, combined_speedup, unpaired_speedup
 from ..workload import Workload
+
+if TYPE_CHECKING:
+    from ...telemetry.trace.timeline import RawTrace
+    from ..tracing import TraceOptions
 
 
 @dataclass(frozen=True)
@@ -92,15 +99,42 @@ class Backend(Interface):
         ...
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        """Interleaved (ABBA) samples of two candidates that both evaluated `ok`."""
+        """Interleaved (ABBA) samples of two candidates that both evaluated `ok`, in a context that ran
+        nothing but comparisons."""
         ...
 
     def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
         """The vendor library's time on the same clock; None where there is no vendor or no library."""
         ...
 
+    @property
+    def vendor_ready(self) -> bool:
+        """Whether `vendor` answers without waiting, for instance for the library's import."""
+        ...
+
+    @property
+    def vendor_problem(self) -> str | None:
+        """Why there is no vendor time although there should be one; None if all is well."""
+        ...
+
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
         """The physical floor of a case; None where the device's peaks are unknown."""
+        ...
+
+    def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
+        """Trace one launch, or give the trace that was recorded. Raises as `core.tracing.trace`."""
+        ...
+
+    def profile(
+        self, candidates: Sequence[Candidate], case: Case, options: ProfileOptions
+    ) -> list[Counters | NcuFailure]:
+        """Hardware counters, or why there are none; one result a candidate, in order.
+
+        A candidate must pass its checks first, and is checked if it hasn't been."""
+        ...
+
+    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
+        """The seed set of one candidate on one case, with cold caches; read once and remembered."""
         ...
 
     def close(self) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from ...telemetry import nvml
 from ..errors import NoDeviceError
 from ..lock import gpu_lock
-from ..model import Case, DeviceInfo, Status
+from ..model import Candidate, Case, DeviceInfo, Status
 from ..toolchain.pool import CompilePool
 from ..worker import ForkServer, WorkerFault, WorkerHandle
+from ..worker.library import VendorWorker
 from ..workload import Workload
 from .cuda_backend import CudaBackend
 
@@ -28,33 +31,37 @@ class CudaDevice:
     Args:
         index: CUDA's ordinal.
         allow_shared: measure although other processes use the GPU; results are labelled.
+        ahead: a whole run follows: start at once to import the vendor's library, and create the second
+            context that it will need beside the first.
 
     Raises:
         NoDeviceError: no driver, no such device, or the CUDA packages aren't installed.
         WarpdeckError: another run holds the GPU.
     """
 
-    def __init__(self, index: int = 0, *, allow_shared: bool = False) -> None:
+    def __init__(self, index: int = 0, *, allow_shared: bool = False, ahead: bool = False) -> None:
         _require_driver()
         self._index = index
         self._allow_shared = allow_shared
         self._resources = contextlib.ExitStack()
-        self._pool: CompilePool | None = None
         self._helpers: bytes | None = None
+        self._handles: list[WorkerHandle] = []  # those that have, or had, a context
+        self._spares: deque[Future[WorkerHandle]] = deque()
         try:
             self._server = self._resources.enter_context(ForkServer())
-            first = self._start(take_lock=True)
+            self.pool = self._resources.enter_context(CompilePool())
+            self._background = self._resources.enter_context(ThreadPoolExecutor(2, "warpdeck-device"))
+            self.vendor = VendorWorker(self._server, self._open)
+            self._resources.callback(self.vendor.close)
+            if ahead:
+                self.vendor.begin()
+            first = self._start(after_lock=lambda: self.spare(1) if ahead else None)
+            wait(self._spares)  # nothing is timed while a context is created
             self.info = self._describe(first)
+            self._spares.appendleft(_done(first))  # it ran nothing but our own kernels
         except BaseException:
             self.close()
             raise
-
-    @property
-    def pool(self) -> CompilePool:
-        """Compile processes, started when first needed."""
-        if self._pool is None:
-            self._pool = self._resources.enter_context(CompilePool())
-        return self._pool
 
     @property
     def cc(self) -> tuple[int, int]:
@@ -63,15 +70,46 @@ class CudaDevice:
         return self.info.compute_capability
 
     def spawn(self) -> WorkerHandle:
-        """A fresh worker: its own process and context, ready to measure."""
+        """A fresh worker: its own process and context, ready to measure. Nobody ran anything in it."""
+        wait(self._spares)  # also those that aren't taken: no context is created while something is timed
+        while self._spares:
+            spare = self._spares.popleft()
+            if spare.exception() is None and spare.result().alive:
+                return spare.result()
         return self._start()
 
-    def _start(self, *, take_lock: bool = False) -> WorkerHandle:
+    def spare(self, count: int) -> None:
+        """Begin to create contexts for the next `spawn`s, while nothing is timed."""
+        for _ in range(count - len(self._spares)):
+            self._spares.append(self._background.submit(self._start))
+
+    def pids(self) -> set[int]:
+        """Process ids of the workers that have a context."""
+        self._handles = [handle for handle in self._handles if handle.alive]
+        return {handle.pid for handle in self._handles}
+
+    def compile_ahead(self, workload: Workload, candidates: Sequence[Candidate], case: Case) -> None:
+        """Compile what will be asked for later, while others measure; the results wait in the cache."""
+        for candidate in candidates:
+            self.pool.submit(workload, candidate, case, self.cc)
+
+    def _start(self, after_lock: Callable[[], None] | None = None) -> WorkerHandle:
         handle = self._server.fork()
         try:
+            self._open(handle, after_lock)
+        except BaseException:
+            handle.kill()
+            raise
+        return handle
+
+    def _open(self, handle: WorkerHandle, after_lock: Callable[[], None] | None = None) -> None:
+        """Create a forked worker's context. `after_lock`: take the GPU's lock, and call that then."""
+        try:
             uuid = handle.start(self._index)
-            if take_lock:  # before there is a context: its creation would disturb the holder's timing
+            if after_lock:  # before there is a context: its creation would disturb the holder's timing
                 self._resources.enter_context(gpu_lock(uuid, _LOCK_WAIT_S))
+                after_lock()
+            self._handles.append(handle)
             handle.open()
             if self._helpers is None:
                 major, minor = handle.info["compute_capability"]
@@ -84,15 +122,10 @@ class CudaDevice:
             if fault.status is Status.UNSUPPORTED:
                 raise NoDeviceError(f"cuda:{self._index}: {fault.message}") from None
             raise
-        except BaseException:
-            handle.kill()
-            raise
-        return handle
 
     def _describe(self, handle: WorkerHandle) -> DeviceInfo:
         facts = handle.info
         self.floors: dict[str, float] = handle.call("floors", {}, _FLOORS_S)
-        handle.close()
         self.clock: str = facts["clock"]
         self.limits: dict[str, Any] = facts
         return DeviceInfo(
@@ -120,6 +153,12 @@ class CudaDevice:
     def close(self) -> None:
         """End every process and release the GPU's lock."""
         self._resources.close()
+
+
+def _done(handle: WorkerHandle) -> Future[WorkerHandle]:
+    future: Future[WorkerHandle] = Future()
+    future.set_result(handle)
+    return future
 
 
 def _require_driver() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...telemetry.ncu.counters import Counters
 from ..check import CheckPlan
 from ..errors import UsageError, WarpdeckError
 from ..model import (
@@ -26,6 +27,7 @@ from ..model import (
     Status,
     Trust,
 )
+from ..profiling import NcuFailure, ProfileOptions
 from ..toolchain import Compiled, CompileError
 from ..worker import WorkerFault, WorkerHandle
 from ..worker.session import Code, Session
@@ -33,8 +35,12 @@ from ..worker.watch import Watch
 from ..workload import Workload
 from .base import Paired, floor_ms
 from .codes import Codes
+from .probe import Probe
+from .profiler import LiveProfiler
 
 if TYPE_CHECKING:
+    from ...telemetry.trace.timeline import RawTrace
+    from ..tracing import TraceOptions
     from .cuda import CudaDevice
 
 _EMPTY = np.empty(0)
@@ -66,7 +72,9 @@ class CudaBackend:
         secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
         self._plan = CheckPlan(workload, [*self._correctness, *cases], seed=None if secret else seed)
         self._watch = Watch(device.info.uuid or "", allow_shared=allow_shared)
-        self._session = Session(device.spawn, workload, self._plan, self._watch)
+        self._session = Session(
+            device.spawn, workload, self._plan, self._watch, vendor=device.vendor, others=device.pids
+        )
         self._background = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
         self._strong: Future[None] | None = self._background.submit(self._plan.assert_strong)
         self._codes = Codes(workload, device.pool, device.cc, device.limits)
@@ -77,7 +85,8 @@ class CudaBackend:
         self._failed: dict[tuple[str, str], Status] = {}
         self._vendor: dict[tuple[str, CacheMode], Measurement | None] = {}
         self._vendor_problem: str | None = None
-        self._pair: tuple[tuple[str, str], WorkerHandle] | None = None
+        self._counters: dict[tuple[str, str], Counters | NcuFailure] = {}  # by candidate and case
+        self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -106,6 +115,7 @@ class CudaBackend:
         return list(self.evaluate_many(candidates, [case], None))
 
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
+        self._drop_pair()  # a comparison that follows gets a fresh context
         try:
             code = self._codes.get(candidate, cases)
         except CompileError as error:
@@ -310,7 +320,8 @@ class CudaBackend:
     # -- comparing ---------------------------------------------------------------------------------
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        """A B B A and B A A B in one fresh context, kept while the same two are compared on further cases."""
+        """A B B A and B A A B in one fresh context, kept while comparisons follow each other (of code of
+        others: while the same two are compared on further cases)."""
         self._require_strong()
         codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
         handle = self._pair_worker(a, b)
@@ -338,7 +349,8 @@ class CudaBackend:
         )
 
     def _pair_worker(self, a: Candidate, b: Candidate) -> WorkerHandle:
-        pair = (a.id, b.id)
+        others = self._workload.trust in (Trust.GENERATED, Trust.REMOTE)
+        pair = (a.id, b.id) if others else None
         if self._pair is None or self._pair[0] != pair or not self._pair[1].alive:
             self._drop_pair()
             self._pair = (pair, self._session.fresh())
@@ -411,6 +423,11 @@ class CudaBackend:
         """A candidate's machine code. Raises CompileError."""
         return self._codes.submit(candidate, self._cases).result()
 
+    def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
+        """Trace one launch, in a worker of its own. See `Backend.trace`."""
+        self._require_strong()
+        return Probe(self._workload, self.info, self._session, self._codes).trace(candidate, case, options)
+
     # -- what to compare with ----------------------------------------------------------------------
 
     def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
@@ -431,19 +448,44 @@ class CudaBackend:
         return found
 
     @property
+    def vendor_ready(self) -> bool:
+        """Whether the vendor's time can be asked for without waiting for its library's import."""
+        return not self._has_vendor or self._device.vendor.ready
+
+    @property
+    def _has_vendor(self) -> bool:
+        trusted = self._workload.trust in (Trust.BUNDLED, Trust.OWN)
+        return self._workload.vendor_name is not None and trusted and self._vendor_problem is None
+
+    @property
     def vendor_problem(self) -> str | None:
         """Why there is no vendor time, if one was asked for."""
         return self._vendor_problem
 
     def _time_vendor(self, case: Case, protocol: Protocol) -> Measurement | None:
-        trusted = self._workload.trust in (Trust.BUNDLED, Trust.OWN)
-        if self._workload.vendor_name is None or not trusted or self._vendor_problem:
+        if not self._has_vendor:
             return None
         try:
             return self._session.time_vendor(case, protocol)
         except WorkerFault as fault:
             self._vendor_problem = fault.message
             return None
+
+    # -- hardware counters -------------------------------------------------------------------------
+
+    def profile(
+        self, candidates: Sequence[Candidate], case: Case, options: ProfileOptions
+    ) -> list[Counters | NcuFailure]:
+        """Check what isn't checked yet, then run Nsight Compute over all. See `Backend.profile`."""
+        profiler = LiveProfiler(self.info, self._workload, self._session, self._codes)
+        return profiler.profile(self.admit(candidates, case), case, options)
+
+    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
+        """One start of Nsight Compute for each candidate and case. See `Backend.counters`."""
+        key = (candidate.id, case.name)
+        if key not in self._counters:
+            self._counters[key] = self.profile([candidate], case, ProfileOptions(timeout_s=timeout_s))[0]
+        return self._counters[key]
 
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
         """The physical floor of a case."""
@@ -452,8 +494,8 @@ class CudaBackend:
     def close(self) -> None:
         """End the workers and remove the data. The device stays open."""
         self._background.shutdown(wait=True, cancel_futures=True)
+        self._pair = None
         try:
-            self._drop_pair()
             self._session.close()
         finally:
             self._plan.close()

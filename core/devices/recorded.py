@@ -7,12 +7,14 @@ draws one round and five of its samples, as five launches in a row would have co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...telemetry.ncu.counters import Counters
 from .. import exchange
 from ..errors import UsageError
 from ..model import (
@@ -27,10 +29,17 @@ from ..model import (
     Role,
     Status,
 )
+from ..profiling import NcuFailure, ProfileOptions
 from ..recording import Entry, Recording, Series, config_key
 from ..stats import block_bootstrap, bootstrap_by_round
+from ..tracing import SUFFIX as TRACE_SUFFIX
+from ..tracing import RecordedTrace, TraceOptions, choose, recorded_traces
 from ..workload import Workload
 from .base import Backend, Paired, floor_ms
+from .stored_counters import of_recording, stored
+
+if TYPE_CHECKING:
+    from ...telemetry.trace.timeline import RawTrace
 
 _EMPTY = np.empty(0)
 
@@ -53,6 +62,16 @@ class RecordedDevice:
         """The device that was recorded, as its first file describes it."""
         return _with_spec(self._load(self._files[0]).reading, self._spec)
 
+    @property
+    def name(self) -> str:
+        """What its recordings are called: "h200"."""
+        return self._load(self._files[0]).name
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where its files lie; profiles and traces lie beside them."""
+        return sorted({file.parent for file in self._files})
+
     def _load(self, path: Path) -> Recording:
         if path not in self._loaded:
             self._loaded[path] = exchange.read(path)
@@ -72,6 +91,17 @@ class RecordedDevice:
     def file_of(self, recording: Recording) -> Path:
         """Where one of `recordings()` lies."""
         return next(path for path, loaded in self._loaded.items() if loaded is recording)
+
+    def traces(self, workload: str) -> list[RecordedTrace]:
+        """The traces of a workload that lie beside this device's recordings, under the same name."""
+        starts = {(f.parent, f"{f.name.split('-', 1)[0]}-{workload}-") for f in self._files}
+        files = [
+            path
+            for folder, start in starts
+            for path in folder.iterdir()
+            if path.suffix == TRACE_SUFFIX and path.name.startswith(start)
+        ]
+        return recorded_traces(files, workload, self._spec)
 
     def prepare(
         self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False
@@ -95,7 +125,10 @@ class RecordedDevice:
             chosen[case.name] = match[0]
         info = _with_spec(next(iter(chosen.values())).reading, self._spec) if chosen else self.info
         imported = any(r.imported for r in chosen.values())
-        return (ImportedBackend if imported else RecordedBackend)(workload, chosen, info, seed)
+        made = (ImportedBackend if imported else RecordedBackend)(workload, chosen, info, seed)
+        made.traces = lambda: self.traces(workload.name)
+        made.device = self
+        return made
 
     def _available(self, workload: str) -> str:
         spaces: dict[str, dict[str, None]] = {}  # a case may be recorded twice: bundled, and imported
@@ -111,6 +144,7 @@ class RecordedBackend:
     """One workload's cases, answered from their recordings."""
 
     checked = "checked when recorded"
+    device: RecordedDevice | None = None  # that prepared it
 
     def __init__(
         self, workload: Workload, chosen: Mapping[str, Recording], info: DeviceInfo, seed: int
@@ -119,6 +153,7 @@ class RecordedBackend:
         self._chosen = chosen
         self.info = info
         self._seed = seed
+        self.traces: Callable[[], list[RecordedTrace]] = list  # read when asked for
         self._visits: dict[str, int] = {}
         self._quick_rng = np.random.default_rng(np.random.SeedSequence([seed, 0x51]))
 
@@ -276,6 +311,16 @@ class RecordedBackend:
     def _clock(self, case: Case) -> str:
         return str(self._chosen[case.name].protocol.get("clock", "unknown"))
 
+    @property
+    def vendor_ready(self) -> bool:
+        """Always: it was recorded or it wasn't."""
+        return True
+
+    @property
+    def vendor_problem(self) -> str | None:
+        """None: a recording without a vendor time never had one."""
+        return None
+
     def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:
         """The vendor's stored samples."""
         series = self._chosen[case.name].vendor.get(cache)
@@ -284,9 +329,30 @@ class RecordedBackend:
         ci95 = bootstrap_by_round(series.ms, series.rounds)
         return Measurement(case.name, cache, self._clock(case), series.ms, series.rounds, ci95_ms=ci95)
 
+    def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
+        """The trace recorded of this configuration. UsageError lists what is recorded, if there is none."""
+        wanted = {"variant": candidate.variant, "case": case.name, "config": dict(candidate.config)}
+        return choose(self.traces(), self.info.spec, self._workload.name, **wanted).raw
+
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
         """The floor from the recorded device's peaks."""
         return floor_ms(self._workload, case, self.info, cache)
+
+    def profile(
+        self, candidates: Sequence[Candidate], case: Case, options: ProfileOptions
+    ) -> list[Counters | NcuFailure]:
+        """What is stored of each candidate, whatever set was asked for; a recording reads no counters."""
+        assert self.device is not None
+        return [stored(self.device, self._workload, candidate, case) for candidate in candidates]
+
+    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
+        """The seed set as the case's recording holds it."""
+        found = of_recording(self._chosen[case.name], candidate)
+        if found is None:
+            held = self._chosen[case.name].counters
+            why = "this configuration's counters" if held else "hardware counters"
+            return NcuFailure(candidate, "not_recorded", f"the recording holds no {why}")
+        return found
 
     def close(self) -> None:
         """Nothing to release."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import socket
 import traceback
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from .floors import floors
 from .gpu import Gpu, load_driver
 from .lane import HELPER_ENTRIES, Lane
 from .measure import Meter, Subject
+from .trace import Tracer, trace_once
 
 _FAULT_EXIT = 3
 
@@ -76,6 +78,7 @@ class Worker:
         self._languages: dict[str, str] = {}
         self._bindings: dict[str, Binding] = {}
         self._subjects: dict[str, Any] = {}  # Subject, by code|key|launches
+        self._tracer: Tracer | None = None
 
     def _tick(self) -> None:
         self._channel.send({"tick": self._progress})
@@ -254,12 +257,38 @@ class Worker:
         samples = self.meter.quick(subject, CacheMode(payload["cache"]), int(payload["samples"]))
         return {"samples_ms": samples.tolist()}
 
+    def job_trace(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One traced, checked launch. {code, key, launches, launch, seed, cache, anchor_blocks, files, rows,
+        capacity, cta_first, cta_stride, cta_count, warp_mask} -> as `trace_once` and `run`; `launches`
+
+        `files` are those of `rows` and `anchors`. `launches` then record into the same rows again, in any
+        job, until the next `trace`.
+        """
+        if self._tracer is not None:
+            self._tracer.free()
+            self._tracer = None
+        self._tracer = tracer = Tracer(self.gpu, payload)
+        launches = [[*launch[:4], 0] for launch in payload["launches"]]
+        launches[int(payload["launch"])][4] = tracer.address
+        subject = self._subject({**payload, "launches": launches})
+        traced = trace_once(self.meter, subject, tracer, payload)
+        return {**traced, "launches": launches, **self._verdict(subject, 0, download=True)}
+
     def job_floors(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """What the device can do at best, on this clock."""
         return dict(floors(self.meter.lane))
 
+    def job_vendor_import(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Import torch, before `init`: a worker that does may take its seconds while others measure."""
+        # Loaded eagerly, as a candidate must be, torch's thousands of kernels take seconds and a gigabyte;
+        # a vendor call runs several times before it is timed.
+        os.environ["CUDA_MODULE_LOADING"] = "LAZY"
+        from .vendor import import_torch
+
+        return {"torch": str(import_torch().__version__)}
+
     def job_vendor_start(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Import torch and the workload's `vendor` function. {path} -> library"""
+        """Load a workload's `vendor` function. {path} -> library"""
         from .vendor import Library
 
         self._library = Library(payload["path"], self.gpu)

@@ -25,6 +25,7 @@ import traceback
 from . import child, wire
 
 _PR_SET_PDEATHSIG = 1
+_END_S = 5.0
 
 
 def main(fd: int) -> None:
@@ -63,6 +64,10 @@ def main(fd: int) -> None:
             if code is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _END_S  # until then the next run would find them on the GPU
+        while None in children.values() and time.monotonic() < deadline:
+            time.sleep(0.002)
+            _collect(children)
 
 
 def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:

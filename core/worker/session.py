@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ..workload import Workload
 from .client import KERNEL_S, WorkerHandle
 from .exchange import Exchange, view
 from .faults import WorkerFault
+from .library import VendorWorker
 from .watch import Outcome, Watch
 
 _ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
@@ -29,7 +30,6 @@ _UPLOAD_BYTES_PER_S = 5e8  # a pessimist's rate, to stretch the time limit by
 _LOADED = 1024  # modules: a whole space stays loaded while it is recorded
 _TRIES = 3
 _PAUSE_S = 0.5
-_IMPORT_S = 120.0  # of torch, on a slow disk
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Session:
         workload: whose arguments.
         plan: inputs and verdicts.
         watch: brackets every measurement.
+        vendor: times the vendor's library; None: there is none.
+        others: process ids of workers with a context that this session didn't start.
         kernel_s: time limit of one kernel, in seconds.
     """
 
@@ -67,6 +69,8 @@ class Session:
         plan: CheckPlan,
         watch: Watch,
         *,
+        vendor: VendorWorker | None = None,
+        others: Callable[[], Collection[int]] = tuple,
         kernel_s: float = KERNEL_S,
     ) -> None:
         self._spawn = spawn
@@ -77,9 +81,9 @@ class Session:
         self._exchange = Exchange()
         self._numbers: dict[str, int] = {}  # case name -> number, for file names
         self._warm: WorkerHandle | None = None
-        self._vendor: WorkerHandle | None = None
+        self._vendor = vendor
+        self._others = others
         self._workers: dict[int, WorkerHandle] = {}  # all that may have a context, by process id
-        self._reference = str(workload.folder / "reference.py")
         self._loaded: dict[int, OrderedDict[str, None]] = {}  # by worker's process id, oldest first
 
     # -- workers -----------------------------------------------------------------------------------
@@ -115,7 +119,8 @@ class Session:
         self.retire(self._warm)
 
     def _pids(self) -> set[int]:
-        return {pid for pid, handle in self._workers.items() if handle.alive}
+        own = {pid for pid, handle in self._workers.items() if handle.alive}
+        return own.union(self._others())
 
     # -- what a worker needs -----------------------------------------------------------------------
 
@@ -207,6 +212,20 @@ class Session:
         answer = self.call(handle, "run", {**payload, "seed": draw}, case)
         return self._judge(code, case, draw, answer)
 
+    def trace(
+        self, handle: WorkerHandle, code: Code, case: Case, draw: int, job: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], CheckResult, dict[str, Path]]:
+        """One traced launch, its outputs judged. `job["bytes"]`: sizes of the files that come back, by name.
+
+        Raises WorkerFault, WarpdeckError where there is no room for the files.
+        """
+        files = {name: self._exchange.allocate(f"trace-{name}", n) for name, n in job["bytes"].items()}
+        payload = {**self.payload(handle, code, case), **job, "seed": draw}
+        payload["files"] = {name: str(path) for name, path in files.items()}
+        self._offer(handle, case, draw)
+        answer = self.call(handle, "trace", payload, case)
+        return answer, self._judge(code, case, draw, answer), files
+
     def _offer(self, handle: WorkerHandle, case: Case, draw: int) -> None:
         """Let a worker have a draw that isn't among those it was bound with."""
         if draw not in self.draws(case):
@@ -259,11 +278,10 @@ class Session:
         raise WorkerFault(Status.THROTTLED, f"disturbed {_TRIES} times: {', '.join(outcome.spoiled)}{hint}")
 
     def time_vendor(self, case: Case, protocol: Protocol) -> Measurement:
-        """The vendor library's time, in a worker of its own that keeps torch loaded. Raises WorkerFault."""
-        if self._vendor is None or not self._vendor.alive:
-            self._vendor = self.fresh()
-            self._vendor.call("vendor_start", {"path": self._reference}, _IMPORT_S)
-        handle = self._vendor
+        """The vendor library's time; waits until the library is imported. Raises WorkerFault."""
+        if self._vendor is None:
+            raise WorkerFault(Status.UNSUPPORTED, "no vendor time: nothing here can measure it")
+        handle = self._vendor.handle(self._workload.folder / "reference.py", self)
         for other in handle.bound - {case.name}:
             handle.release(other)
         self.bind(handle, case)
@@ -279,10 +297,13 @@ class Session:
         return secrets.choice(self.draws(case))
 
     def close(self) -> None:
-        """End the warm worker and remove the shared files."""
+        """End every worker that was started here and remove the shared files."""
+        handles = list(self._workers.values())
+        for handle in handles:  # they end together
+            handle.hang_up()
         try:
-            self.retire(self._vendor)
-            self.renew()
+            for handle in handles:
+                self.retire(handle)
         finally:
             self._exchange.close()
 

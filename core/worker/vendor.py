@@ -23,6 +23,15 @@ from .measure import Meter, Subject
 _CALLS_BEFORE = 5  # libraries choose algorithms and allocate workspaces in their first calls
 
 
+def import_torch() -> Any:
+    """torch. Raises WorkerFault (unsupported) where it doesn't import. Touches no GPU."""
+    try:
+        import torch
+    except ImportError as error:
+        raise WorkerFault(Status.UNSUPPORTED, f"no vendor time: torch doesn't import ({error})") from None
+    return torch
+
+
 class _Array:
     """Device memory as torch can wrap it."""
 
@@ -41,13 +50,10 @@ class Library:
     """torch, imported, and the workload's `vendor` function."""
 
     def __init__(self, path: str, gpu: Gpu) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise WorkerFault(Status.UNSUPPORTED, f"no vendor time: torch doesn't import ({error})") from None
+        torch = import_torch()
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        self.torch: Any = torch
+        self.torch = torch
         self.name = f"torch {torch.__version__}"
         self.device = f"cuda:{gpu.ordinal}"
         try:

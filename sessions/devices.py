@@ -1,0 +1,94 @@
+"""The device of the sessions that one process runs: opened once while they ask for the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from ..core.bench import performance_cases
+from ..core.devices.base import Device
+from ..core.errors import WarpdeckError
+from ..kernels.imported import open_workload
+from ..kernels.recordings import open_device
+from .spec import RunSpec
+
+MOST_AHEAD = 64  # configurations of one workload that are compiled before its turn
+
+
+class SharedDevice:
+    """Opens the device that a run asks for, keeps it for the next one, and makes that one's things ready.
+
+    Args:
+        specs: of the runs, in order; None for one that nobody could read.
+    """
+
+    def __init__(self, specs: Sequence[RunSpec | None]) -> None:
+        self._coming = list(specs)
+        self._device: Device | None = None
+        self._asked: tuple[str, bool] | None = None
+
+    def open(self, spec: RunSpec) -> Device:
+        """The device of the run whose turn it is. Raises as `open_device`."""
+        self._coming = self._coming[1:]
+        asked = (spec.device, spec.allow_shared)
+        if self._device is not None and self._asked == asked:
+            return self._device
+        self.close()
+        vendor = open_workload(spec.workload).vendor_name is not None
+        self._device = open_device(spec.device, allow_shared=spec.allow_shared, ahead=vendor)
+        self._asked = asked
+        self._compile_ahead(self._device, [spec, *self._same()])
+        return self._device
+
+    def leave(self) -> None:
+        """A run has ended well: close its device, unless the next one needs it."""
+        if not self._same():
+            self.close()
+            return
+        from ..core.devices.cuda import CudaDevice
+
+        if isinstance(self._device, CudaDevice):
+            self._device.spare(2)  # one to measure in, one to compare in
+
+    def close(self) -> None:
+        """Close the device, if one is open."""
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()
+
+    def _same(self) -> list[RunSpec]:
+        """The runs that follow on this device."""
+        found = []
+        for spec in self._coming:
+            if spec is None or (spec.device, spec.allow_shared) != self._asked:
+                break
+            found.append(spec)
+        return found
+
+    @staticmethod
+    def _compile_ahead(device: Device, specs: Sequence[RunSpec]) -> None:
+        """Compile what sweeps will ask for: they know it beforehand."""
+        from ..core.devices.cuda import CudaDevice
+
+        if not isinstance(device, CudaDevice):
+            return
+        for spec in specs:
+            if spec.agent != "sweep":
+                continue
+            try:
+                workload = open_workload(spec.workload)
+                case, *others = performance_cases(workload, spec.sizes)
+                space = workload.space(spec.space)
+                configs = space.configs_for([c.params for c in (case, *others)])[:MOST_AHEAD]
+                candidates = [workload.candidate(space.name, config) for config in configs]
+            except WarpdeckError:  # its own run will say so
+                continue
+            device.compile_ahead(workload, candidates, case)
+
+    def __enter__(self) -> SharedDevice:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
