@@ -15,6 +15,7 @@ from ..core.errors import ExitCode
 from ..sessions.events import Lifecycle
 
 if TYPE_CHECKING:
+    from ..telemetry.trace.timeline import Timeline
     from .app import WarpdeckApp
     from .sources import RunSource
 
@@ -53,6 +54,14 @@ def run_start(sessions: Path | None = None) -> int:
     from .screens.sessions import SessionsScreen
 
     return _run(WarpdeckApp(SessionsScreen(sessions)))
+
+
+def run_timeline(timeline: Timeline) -> int:
+    """Look at a trace."""
+    from .app import WarpdeckApp
+    from .screens.timeline import TimelineScreen
+
+    return _run(WarpdeckApp(TimelineScreen(timeline)))
 
 
 def _show(source: RunSource) -> int:

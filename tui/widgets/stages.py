@@ -1,0 +1,160 @@
+"""The stages of a trace: how often, how long, what share, how uneven. Two lines a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from ..braille import bar
+from ..format import NONE, clip
+from ..trace_view import count_words, time_words
+
+LINES = 2  # a stage
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A stage's sums. `share`: of the warps' time; `imbalance`: the busiest warp's total over the mean's."""
+
+    name: str
+    letter: str
+    colour: str
+    count: int
+    total_ns: float
+    p50_ns: float | None
+    p95_ns: float | None
+    share: float
+    imbalance: float | None
+
+
+HEADINGS = (("count", 7), ("p50", 9), ("p95", 9), ("total", 9), ("imb.", 6))
+
+
+def _columns(cells: Sequence[str], width: int) -> str:
+    """Cells under the headings, as many as there is room for."""
+    text = ""
+    for cell, (_, room) in zip(cells, HEADINGS, strict=True):
+        if len(text) + room <= width:
+            text += f"{cell:>{room}}"
+    return text
+
+
+class StagePane(ScrollView, can_focus=True):
+    """A list of stages, one of them marked."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"stages--marked", "stages--small"}
+    HELP = """\
+### Stages
+
+How much of the warps' time each stage takes: its share (nested stages count within their outer ones too),
+how many ranges, median and 95th percentile of one, the time of all together, and **imb.**, the busiest warp's
+time over the mean warp's: 1.00 is even. **enter** goes to the marked stage's longest range and makes the
+other stages faint.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", "Down", show=False, id="stages.down"),
+        Binding("up,k", "move(-1)", "Up", show=False, id="stages.up"),
+        Binding("g,home", "move(-1000)", "First", show=False, id="stages.first"),
+        Binding("G,end", "move(1000)", "Last", show=False, id="stages.last"),
+        Binding(
+            "enter", "choose", "Longest", id="stages.choose", tooltip="Go to the marked stage's longest range"
+        ),
+    ]
+    cursor: reactive[int] = reactive(0)
+
+    class Chosen(Message):
+        """enter or a second click on a stage."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows: tuple[StageRow, ...] = ()
+        self.border_title = "Stages"
+
+    def show(self, rows: Sequence[StageRow]) -> None:
+        """Replace the rows."""
+        self.rows = tuple(rows)
+        self.virtual_size = Size(1, LINES * len(self.rows) + 1)
+        self.refresh()
+
+    def watch_cursor(self) -> None:
+        """Keep the marked stage visible."""
+        top, height = self.scroll_offset.y, self.scrollable_content_region.height - 1
+        first = LINES * self.cursor
+        if first < top or first + LINES > top + height:
+            self.scroll_to(y=first if first < top else first + LINES - height, animate=False, immediate=True)
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Half a stage."""
+        width = self.scrollable_content_region.width
+        if y == 0:
+            small = self.get_component_rich_style("stages--small")
+            heading = _columns([name for name, _ in HEADINGS], width)
+            return Strip([Segment(heading, small)]).adjust_cell_length(width, small)
+        index, half = divmod(y - 1 + self.scroll_offset.y, LINES)
+        if index >= len(self.rows):
+            return Strip.blank(width, self.rich_style)
+        marked = index == self.cursor
+        style = self.get_component_rich_style("stages--marked") if marked else self.rich_style
+        small = style if marked else self.get_component_rich_style("stages--small")
+        return (self._head if half == 0 else self._tail)(self.rows[index], width, style, small)
+
+    def _head(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
+        """Letter and name, share as a bar and in words."""
+        swatch = Style(color="#0f1317", bgcolor=row.colour, bold=True)
+        share = f"{100 * row.share:5.1f}%"
+        name = min(12, max(6, width - 22))
+        room = max(0, width - name - len(share) - 6)
+        filled = bar(row.share, room)
+        return Strip(
+            [
+                Segment(f" {row.letter} ", swatch),
+                Segment(f" {clip(row.name, name):<{name}} ", style),
+                Segment(filled, Style(color=row.colour, bgcolor=style.bgcolor)),
+                Segment(f"{share} ", style),
+            ]
+        ).adjust_cell_length(width, style)
+
+    def _tail(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
+        """Count, percentiles, total, imbalance, under their headings."""
+        cells = (
+            f"{count_words(row.count)}",
+            time_words(row.p50_ns, 3),
+            time_words(row.p95_ns, 3),
+            time_words(row.total_ns, 3),
+            NONE if row.imbalance is None else f"{row.imbalance:.2f}",
+        )
+        return Strip([Segment(_columns(cells, width), small)]).adjust_cell_length(width, style)
+
+    def action_move(self, rows: int) -> None:
+        """Mark another stage."""
+        self.cursor = min(max(self.cursor + rows, 0), max(0, len(self.rows) - 1))
+
+    def action_choose(self) -> None:
+        """Choose the marked one."""
+        if self.rows:
+            self.post_message(self.Chosen(self.cursor))
+
+    def on_click(self, event: Click) -> None:
+        """A click marks a stage; a click on the marked one chooses it."""
+        offset = event.get_content_offset(self)
+        index = -1 if offset is None else (offset.y - 1 + self.scroll_offset.y) // LINES
+        if index == self.cursor:
+            self.action_choose()
+        elif 0 <= index < len(self.rows):
+            self.cursor = index
