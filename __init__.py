@@ -13,6 +13,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .api import bench as bench
     from .api import open_bench as open_bench
+    from .api import profile as profile
     from .api import run_agent as run_agent
     from .api import trace as trace
     from .core.bench import Bench as Bench
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
     from .sessions.listing import list_sessions as list_sessions
     from .sessions.spec import RunSpec as RunSpec
     from .sessions.tail import follow as follow
+    from .telemetry.ncu.counters import Counters as Counters
     from .telemetry.trace.timeline import Timeline as Timeline
 
 _HOME = {
-    "api": ("bench", "open_bench", "run_agent", "trace"),
+    "api": ("bench", "open_bench", "profile", "run_agent", "trace"),
     "core.bench": ("Bench",),
     "core.compare": ("Comparison",),
     "core.errors": ("BudgetError", "NoDeviceError", "UsageError", "VerificationError", "WarpdeckError"),
@@ -71,6 +73,7 @@ _HOME = {
     "sessions.listing": ("list_sessions",),
     "sessions.spec": ("RunSpec",),
     "sessions.tail": ("follow",),
+    "telemetry.ncu.counters": ("Counters",),
     "telemetry.trace.timeline": ("Timeline",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -22,12 +22,15 @@ from .agents.registry import make
 from .core.bench import Bench, performance_cases
 from .core.compare import Comparison
 from .core.devices.base import Device
-from .core.model import Protocol
+from .core.errors import UsageError
+from .core.model import CacheMode, Protocol
+from .core.profiling import ProfileOptions
 from .core.ranking import Result
 from .core.tracing import TraceOptions, decoded
 from .core.workload import Workload
 from .kernels.imported import open_workload
 from .kernels.recordings import DEFAULT_SPACE, open_device
+from .telemetry.ncu.counters import Counters
 from .telemetry.trace.timeline import Timeline
 
 
@@ -156,6 +159,72 @@ def trace(
         str(workload), device=device, variant=variant, knobs=texts, size=size, options=options, **more
     )
     return decoded(raw)
+
+
+def profile(
+    workload: str | Path,
+    device: str | Device = "auto",
+    *,
+    knobs: Mapping[str, Any] | None = None,
+    variant: str | None = None,
+    space: str | None = None,
+    size: int | None = None,
+    metrics: str | Sequence[str] = "full",
+    cache: str = "cold",
+    invocation: int = 1,
+    timeout_s: float = 120.0,
+    report: Path | None = None,
+    seed: int = 0,
+    allow_shared: bool = False,
+) -> Counters:
+    """Hardware counters of one configuration, by Nsight Compute, as `warpdeck profile` reads them.
+
+        counters = warpdeck.profile("softmax", knobs={"block_size": 128}, metrics="seed")
+        counters.value("l2_hit_rate")  # in %, None if it is missing; counters.missing says why
+
+    Args:
+        workload: a bundled name, or a folder.
+        device: `auto`, `cuda:N`, `recorded:NAME`, `recorded:FILE`, or one that is open (which stays open).
+        knobs: values by name; others take the baseline's value.
+        variant: a variant's name, or a source file for the same task; None: the space's.
+        space: whose knobs are named; None: the variant's first, or the first that has all the knobs.
+        size: None: the workload's own case, or its default size.
+        metrics: a set (seed, cheap, roofline, stalls, memory, full), or names of ours and Nsight Compute's.
+        cache: cold or hot.
+        invocation: launches before the one that is profiled.
+        timeout_s: time limit of Nsight Compute.
+        report: where to keep its report (.ncu-rep).
+        seed: of the inputs.
+        allow_shared: go on although other processes use the GPU.
+
+    Raises:
+        UsageError: an unknown name, an impossible value, or nothing is recorded.
+        NoDeviceError: the CUDA device isn't there.
+        WarpdeckError: the kernel is wrong, or Nsight Compute failed; the message says what to do.
+    """
+    from .sessions.profiles import profile_one
+
+    if cache not in ("cold", "hot"):
+        raise UsageError(f"cache {cache!r}: use 'cold' or 'hot'")
+    options = ProfileOptions(
+        set=metrics if isinstance(metrics, str) else "seed",
+        metrics=() if isinstance(metrics, str) else tuple(metrics),
+        cache=CacheMode(cache),
+        timeout_s=timeout_s,
+        invocation=invocation,
+        keep=report,
+    )
+    return profile_one(
+        str(workload),
+        device,
+        knobs={name: str(value) for name, value in (knobs or {}).items()},
+        variant=variant,
+        space=space,
+        size=size,
+        options=options,
+        seed=seed,
+        allow_shared=allow_shared,
+    )
 
 
 def bench(workload: str | Path, **arguments: Any) -> Comparison:

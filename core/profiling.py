@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..telemetry.ncu.counters import Counters
 from ..telemetry.ncu.errors import NcuError
@@ -100,6 +100,34 @@ _EXIT = {
     "not_recorded": ExitCode.USAGE,
     str(Status.INCORRECT): ExitCode.VERIFICATION,
 }
+
+
+def read_report(path: Path) -> list[Counters]:
+    """The launches of a report (.ncu-rep), in order. UsageError if it can't be read."""
+    from ..telemetry.ncu.report import read
+
+    try:
+        found = read(path)
+    except NcuError as error:
+        raise UsageError(str(error)) from None
+    if not found:
+        raise UsageError(f"{path}: no kernel was profiled in it")
+    return found
+
+
+def document(counters: Counters) -> dict[str, Any]:
+    """What `profile --json` prints: the counters, the device, and the diagnosis in words."""
+    from ..telemetry.ncu.diagnosis import diagnose
+
+    data = counters.to_json()
+    meta = data.pop("meta")
+    return {
+        "kernel": data.pop("kernel"),
+        "device": meta.get("device"),
+        **data,
+        "diagnosis": [{"text": d.text, "evidence": d.evidence} for d in diagnose(counters)],
+        "meta": {name: value for name, value in meta.items() if name != "device"},
+    }
 
 
 def profile(

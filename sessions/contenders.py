@@ -229,7 +229,10 @@ def _best_of_session(workload: Workload, name: str) -> Contender:
 def completed(
     space: SearchSpace, knobs: Mapping[str, str], workload: Workload, sizes: Sequence[int]
 ) -> Config:
-    """The named values with the baseline's (or first) others; if restrictions forbid those, valid ones."""
+    """The named values with the baseline's (or first) others; if restrictions forbid those, valid ones.
+
+    UsageError for an unknown knob, a value that isn't allowed, and where no configuration is valid.
+    """
     config = space.parse(knobs)
     why = _why_invalid(space, config, workload, sizes)
     if why is None:

@@ -14,7 +14,7 @@ from ...telemetry.ncu.counters import Counters
 from ...telemetry.ncu.errors import NcuError
 from ..errors import UsageError
 from ..model import Candidate, Case, DeviceInfo, Evaluation, Status
-from ..profiling import HOPELESS, NcuFailure, ProfileOptions
+from ..profiling import HOPELESS, SEED, NcuFailure, ProfileOptions
 from ..toolchain import CompileError
 from ..worker.program import Item, ItemEnd, Marker, Program
 from ..worker.session import Code, Session
@@ -128,7 +128,8 @@ class _Starts:
             found: list[Counters] = []
             if outcome.report is not None:
                 try:
-                    found = report.read(outcome.report, metric_set=self._chosen.name)
+                    wanted = options.set if not options.metrics else SEED
+                    found = report.read(outcome.report, metric_set=wanted, ncu=str(run.find()))
                     if options.keep is not None:
                         shutil.copyfile(outcome.report, options.keep)
                 except NcuError as error:

@@ -81,7 +81,7 @@ def stored(
             return labelled(counters, workload)
         others.append(_text(counters.meta.get("config") or {}))
     for recording in device.recordings(workload.name):
-        if recording.case == case.name and dict(recording.params) == dict(case.params):
+        if _answers(recording, case):
             found = of_recording(recording, candidate)
             if found is not None:
                 return labelled(found, workload)
@@ -93,6 +93,30 @@ def stored(
         f" {device.info.spec}{hint}"
     )
     return NcuFailure(candidate, "not_recorded", reason, "profile it on a CUDA GPU")
+
+
+def default(
+    device: RecordedDevice, workload: Workload, case: Case, variant: str, *, only: bool = False
+) -> Counters | None:
+    """The counters of a case that a recorded device shows when no configuration is named, if it has any.
+
+    The profile of `variant`, else (unless `only`) of another one; else what a recording holds of a baseline.
+    """
+    names = [variant, *(() if only else (v for v in workload.variants if v != variant))]
+    for name in names:
+        for path in find(device.folders, device.name, workload.name, name, case.name):
+            return labelled(load(path), workload)
+    for recording in device.recordings(workload.name):
+        if recording.variant in names and _answers(recording, case):
+            baseline = Candidate(recording.variant, recording.baseline.config, recording.source_hash)
+            found = of_recording(recording, baseline)
+            if found is not None:
+                return labelled(found, workload)
+    return None
+
+
+def _answers(recording: Recording, case: Case) -> bool:
+    return recording.case == case.name and dict(recording.params) == dict(case.params)
 
 
 def of_recording(recording: Recording, candidate: Candidate) -> Counters | None:

@@ -1,0 +1,219 @@
+"""`profile`: what Nsight Compute's hardware counters say of one configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..core.errors import ExitCode, UsageError
+from . import options
+from .output import json_document, line, message, table, warning
+
+if TYPE_CHECKING:
+    from ..telemetry.ncu.counters import Counters
+
+_HOT_LINES = 10
+_REPORT, _STORED = ".ncu-rep", (".counters.json.gz", ".counters.json")
+
+
+def profile(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD|FILE",
+            help="A bundled workload's name, a workload's folder, or a report (.ncu-rep, .counters.json.gz).",
+        ),
+    ],
+    knob: options.Knobs = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
+        ),
+    ] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")
+    ] = None,
+    cache: Annotated[
+        str, typer.Option("--cache", metavar="cold|hot", help="State of the caches before the launch.")
+    ] = "cold",
+    metric_set: Annotated[
+        str | None,
+        typer.Option(
+            "--metric-set",
+            metavar="S",
+            help="seed, cheap, roofline, stalls, memory or full. [default: full]",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="A,B", help="Instead: metrics by our names, or by Nsight Compute's."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="NAME", help="Of several launches, whose. [default: the longest's]"),
+    ] = None,
+    invocation: Annotated[
+        int, typer.Option("--invocation", metavar="N", min=0, help="Launches before the one profiled.")
+    ] = 1,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", metavar="S", min=1, help="Time limit of Nsight Compute.")
+    ] = 120.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the report (.ncu-rep).")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FOLDER", help="Keep the profile there, beside recordings."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Open the Counters screen.")] = False,
+    device: options.Device = "auto",
+    seed: options.Seed = 0,
+    allow_shared: options.AllowShared = False,
+    as_json: options.Json = False,
+) -> int:
+    """Read a configuration's hardware counters with Nsight Compute, or show a report.
+
+    The configuration is checked first. It runs in a process of its own, with the clocks as they are. On a
+    recorded device: what was recorded.
+    """
+    if metric_set is not None and metrics is not None:
+        raise UsageError("give either --metric-set or --metrics")
+    if output is not None and output.suffix != _REPORT:
+        raise UsageError(f"-o {output}: a report's file name ends in {_REPORT}")
+    options.writable(output, "-o")
+    if workload.endswith((_REPORT, *_STORED)):
+        if knob or variant or space or output or record or metrics:
+            raise UsageError(f"{workload} is a report: it takes only --json and --show")
+        return _present(_from_file(Path(workload)), as_json=as_json, show=show)
+    from ..core.model import CacheMode
+    from ..core.profiling import ProfileOptions
+    from ..sessions.profiles import profile_one
+
+    wanted = ProfileOptions(
+        set=metric_set or "full",
+        metrics=tuple(m.strip() for m in (metrics or "").split(",") if m.strip()),
+        cache=CacheMode(options.choice("--cache", cache, ("cold", "hot"))),
+        timeout_s=timeout_s,
+        invocation=invocation,
+        kernel=kernel,
+        keep=output,
+    )
+    found = profile_one(
+        workload,
+        device,
+        knobs=options.pairs(knob),
+        variant=variant,
+        space=space,
+        size=size,
+        options=wanted,
+        record=record,
+        seed=seed,
+        allow_shared=allow_shared,
+    )
+    told = found.meta.get("device") or {}
+    if told.get("recorded") and not device.startswith("recorded:"):
+        message(f"no CUDA GPU here; {told.get('label')}")
+    return _present([found], as_json=as_json, show=show)
+
+
+def _from_file(path: Path) -> list[Counters]:
+    from ..core.devices.stored_counters import load
+    from ..core.profiling import read_report
+
+    return [load(path)] if path.name.endswith(_STORED) else read_report(path)
+
+
+def _present(found: list[Counters], *, as_json: bool, show: bool) -> int:
+    from ..core.profiling import document
+
+    longest = max(found, key=lambda c: c.value("duration_ns") or 0.0)
+    if longest.meta.get("stale"):
+        warning("the kernel's source has changed since these counters were recorded")
+    if show:
+        from .. import tui
+
+        return tui.run_counters(longest)
+    if as_json:
+        several = {"launches": [document(c) for c in found]} if len(found) > 1 else {}
+        json_document({**document(longest), **several})
+        return ExitCode.OK
+    for number, counters in enumerate(found):
+        if number:
+            line()
+        _text(counters)
+    return ExitCode.OK
+
+
+def _text(counters: Counters) -> None:
+    from ..telemetry.ncu.diagnosis import diagnose
+    from ..telemetry.ncu.hotspots import by_line
+    from ..telemetry.ncu.metrics import QUANTITIES, label
+
+    _head(counters)
+    ours = [name for name in QUANTITIES if name in counters.metrics]
+    others = [n for n in counters.metrics if n not in QUANTITIES] if len(counters.metrics) < 60 else []
+    line()
+    table(
+        ["metric", "value", "unit", "0 to 1"],
+        [
+            (label(n), f"{m.value:,.6g}", m.unit, None if m.norm is None else f"{m.norm:.3f}")
+            for n in (*ours, *others)
+            for m in (counters.metrics[n],)
+        ],
+        right=(1, 3),
+    )
+    if counters.missing:
+        line()
+        for name, why in counters.missing.items():
+            line(f"missing: {label(name)}: {why}")
+    lines = by_line(counters)[:_HOT_LINES] if counters.hotspots else []
+    if lines:
+        line()
+        table(
+            ["samples", "share", "where", "waits for", "source"],
+            [
+                (
+                    s.samples,
+                    f"{s.share:.0%}",
+                    f"{Path(s.file).name}:{s.line}",
+                    _top(s.stalls),
+                    s.source.strip(),
+                )
+                for s in lines
+            ],
+            right=(0, 1),
+        )
+    told = diagnose(counters)
+    if told:
+        line()
+        for finding in told:
+            line(f"- {finding.text}")
+
+
+def _head(counters: Counters) -> None:
+    meta: dict[str, Any] = dict(counters.meta)
+    config = " ".join(f"{k}={v}" for k, v in (meta.get("config") or {}).items())
+    parts = [str(meta[k]) for k in ("workload", "variant") if meta.get(k)]
+    case = f"size {meta['case']}" if meta.get("case") else ""
+    line(", ".join(p for p in (f"kernel {counters.kernel}", " ".join(parts), config, case) if p))
+    where = (meta.get("device") or {}).get("label") or (meta.get("device") or {}).get("name")
+    forms = {"set": "metric set {}", "cache": "{} cache", "passes": "{} passes", "tool": "Nsight Compute {}"}
+    how = [form.format(meta[key]) for key, form in forms.items() if meta.get(key)]
+    line(", ".join(str(p) for p in (where, *how) if p))
+
+
+def _top(stalls) -> str:
+    return max(stalls, key=lambda k: stalls[k], default="").replace("_", " ") if stalls else ""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(profile)
