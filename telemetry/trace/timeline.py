@@ -93,8 +93,10 @@ class Mispaired:
 class Clock:
     """How cycles became nanoseconds.
 
-    `method`: "fit" (one rate, an offset an SM; `uncertainty_ns` bounds the error between SMs), or "per warp"
-    (the clock changed within the trace: each warp by its own two anchors), with `reason`.
+    `method`: "fit" (one rate, an offset an SM) or "per warp" (the clock changed within the trace: each warp by
+    its own two anchors), with `reason`. Every time is within ±`uncertainty_ns` of one true axis: two events
+    whose times differ by more than twice that happened in that order, wherever they ran. Within an SM, times
+    differ by whole cycles exactly ("fit").
     """
 
     method: str
@@ -122,6 +124,7 @@ class Timeline:
     mispaired_count: int
     clock: Clock
     meta: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what else to know: warps that never ended, clocks out of order
 
     @property
     def events(self) -> int:
