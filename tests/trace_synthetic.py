@@ -83,7 +83,7 @@ class Warp:
 
     def __init__(self, builder: Builder, cta: int, warp: int, sm: int, warps: int, now: int) -> None:
         self.builder, self.sm, self.now = builder, sm, now
-        self.header = np.zeros((), layout.HEADER)
+        self.header: Any = np.zeros((), layout.HEADER)
         self.records: list[tuple[int, int]] = []
         time, clock, gap = builder.machine.read(sm, now)
         for name, value in (
@@ -182,7 +182,7 @@ class Builder:
         """Rows in the order in which warps were made, and one row in which no warp began."""
         if capacity is None:
             capacity = max((len(w.records) for w in self.warps), default=0)
-        headers = np.zeros(len(self.warps) + 1, layout.HEADER)
+        headers: Any = np.zeros(len(self.warps) + 1, layout.HEADER)
         records = np.zeros((len(self.warps) + 1, capacity), layout.RECORD)
         ctas = [int(w.header["cta"]) for w in self.warps]
         for i, w in enumerate(self.warps):
@@ -270,14 +270,14 @@ def loops(
     at = begin[:, None] + gap + 8 + np.cumsum(deltas, axis=1)
     end = (at[:, -1] if count else begin) + 30
     keep = count if capacity is None else capacity
-    records = np.zeros((rows, keep), k.RECORD)
+    records: Any = np.zeros((rows, keep), k.RECORD)
     stored = min(keep, count)
     records["clock"][:, :stored] = ((at + offsets[sm][:, None]) & 0xFFFFFFFF)[:, :stored]
     records["word"][:, :stored] = words[:stored]
     bits = rng.normal(size=(rows, stored)).astype(np.float32).view(np.uint32)
     is_raw = words[:stored] == k.word(*raw_word)
     records["clock"][:, :stored][:, is_raw] = bits[:, is_raw]
-    headers = np.zeros(rows, k.HEADER)
+    headers: Any = np.zeros(rows, k.HEADER)
 
     def timer(cycle: Any) -> Any:
         return (EPOCH + np.floor((cycle + gap / 2) / ghz).astype(np.int64)) // tick * tick
@@ -289,7 +289,7 @@ def loops(
     ):
         headers[name] = column
     used, each = np.unique(sm), 32
-    anchors = np.zeros(used.size * each * 2, k.ANCHOR)
+    anchors: Any = np.zeros(used.size * each * 2, k.ANCHOR)
     anchors["sm"] = np.repeat(used, each * 2)
     both = np.concatenate([np.zeros(each), np.full(each, float(end.max()) + 5000)])
     reading = (np.tile(both, used.size) + rng.integers(0, 5000, anchors.size)).astype(np.int64)

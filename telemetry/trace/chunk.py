@@ -108,7 +108,7 @@ class Chunk:
             row = int(self.row[at])
             raise TraceError(
                 f"trace: record {at - int(self.starts[row])} of {where(self.headers[row])} has stage id "
-                f"{int(self.name[at])}; the trace names {self.stages}: not a trace of this program, or overwritten"
+                f"{int(self.name[at])}; the trace names {self.stages}: of another program, or overwritten"
             )
 
     def _unwrapped(self, clock: NDArray[np.uint32]) -> NDArray[Any]:
@@ -214,7 +214,7 @@ class Chunk:
         self.partner[place(found.begins)] = place(found.ends)
         self.forced = place(found.forced)
         if self.forced.size:
-            ends = self.partner[self.forced]
+            ends = self.partner[self.forced].astype(np.int64)
             self._problem(self.forced, "begin without end", ends, found.crossing - 1)
         unended = place(found.unended)
         self._problem(unended[self.dropped[self.row[unended]] == 0], "begin without end")

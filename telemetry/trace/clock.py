@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Conversion:
 class _Readings:
     """Anchors sorted by SM; `first` are the SMs' first ones, `times` relative to the first of all.
 
-    `lower` and `upper` are the cycles, relative to the SM's pivot, of the bounds time ≤ t and t < time + tick.
+    `lower` and `upper` are the cycles, from the SM's pivot, of the bounds time ≤ t and t < time + tick.
     """
 
     times: Floats
@@ -54,7 +55,7 @@ class _Readings:
     tick: float
 
     def edges(self, rate: float) -> tuple[Floats, Floats, Floats, Floats]:
-        """[SMs] lowest and highest offset at a rate (ns a cycle), and the cycles of the readings that say so."""
+        """[SMs] lowest and highest offset at a rate (ns a cycle), and the cycles that set them."""
         low, high = self.times - rate * self.lower, self.times + self.tick - rate * self.upper
         lowest, highest = np.maximum.reduceat(low, self.first), np.minimum.reduceat(high, self.first)
         each = np.diff(self.first, append=low.size)
@@ -102,8 +103,8 @@ class _Readings:
         """
         edges = [(rate, *self.edges(rate)) for rate in (slow, middle, fast)]
         lowest, highest = edges[0][1], edges[0][2]
-        for (a, low_a, high_a, at_low_a, at_high_a), (b, low_b, high_b, at_low_b, at_high_b) in zip(
-            edges, edges[1:], strict=False
+        for (a, low_a, high_a, at_low_a, at_high_a), (b, low_b, high_b, at_low_b, at_high_b) in pairwise(
+            edges
         ):
             highest = np.maximum(highest, _peak(a, b, high_a, high_b, -at_high_a, -at_high_b))
             lowest = np.minimum(lowest, -_peak(a, b, -low_a, -low_b, at_low_a, at_low_b))

@@ -36,7 +36,7 @@ def decode(raw: RawTrace) -> Timeline:
     rows = begun(raw)
     headers, counts = raw.headers[rows], kept(raw)[rows]
     capacity = raw.records.shape[1]
-    cells = np.ascontiguousarray(raw.records).view("<u8").reshape(-1, capacity)
+    cells = np.ascontiguousarray(raw.records).view("<u8").reshape(raw.records.shape)
     closed = headers["magic"] == layout.MAGIC_CLOSED
     last = _last_cycles(cells, rows, headers, counts, closed)
     conversion = convert(headers, raw.anchors, last, raw.meta)

@@ -57,7 +57,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Nested:
-    """Pairs as positions. `forced`: begins that another range's end closed. `crossing`: that range's stage."""
+    """Pairs as positions. `forced`: begins that another range's end closed; `crossing`: its stage."""
 
     begins: Ints
     ends: Ints
@@ -71,8 +71,8 @@ class Nested:
 def pair_nested(is_end: NDArray[np.uint8], name: NDArray[np.uint32], counts: Ints) -> Nested:
     """Pair begins (0) and ends (1) of rows of `counts` events each, by depth.
 
-    Sorted by depth, stably, begins and ends of a row alternate. Rows with an end too many, or whose names then
-    differ, are walked.
+    Sorted by depth, stably, begins and ends of a row alternate. Rows with an end too many, or whose names
+    then differ, are walked.
     """
     after = np.cumsum(np.where(is_end, np.int8(-1), np.int8(1)), dtype=np.int32)
     level = after - (1 - is_end.astype(np.int32))
@@ -187,7 +187,7 @@ def _with_walked(
 def pair_fifo(
     key: tuple[Ints, Ints], group: tuple[Ints, Ints], time: tuple[Ints, Ints]
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """Pair starts with stops of the same key and group, the first with the first; a stop needs a start before it.
+    """Pair starts with stops of the same key and group, first with first; a stop needs a start before it.
 
     Each argument is (of the starts, of the stops). Keys are below 2^27, groups below 2^31; both sides come
     sorted by group. Returns for each start its stop or -1, and for each stop whether it has a start.

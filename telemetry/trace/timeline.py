@@ -93,10 +93,10 @@ class Mispaired:
 class Clock:
     """How cycles became nanoseconds.
 
-    `method`: "fit" (one rate, an offset an SM) or "per warp" (the clock changed within the trace: each warp by
-    its own two anchors), with `reason`. Every time is within ±`uncertainty_ns` of one true axis: two events
-    whose times differ by more than twice that happened in that order, wherever they ran. Within an SM, times
-    differ by whole cycles exactly ("fit").
+    `method`: "fit" (one rate, an offset an SM) or "per warp" (the clock changed within the trace: each warp
+    by its own two anchors), with `reason`. Every time is within ±`uncertainty_ns` of one true axis: two
+    events whose times differ by more than twice that happened in that order, wherever they ran. Within an
+    SM, times differ by whole cycles exactly ("fit").
     """
 
     method: str
