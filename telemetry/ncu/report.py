@@ -337,11 +337,18 @@ def _meta(launch: Launch, metric_set: str, tool: str, index: int) -> dict[str, A
 
 
 def trim(counters: Counters, *, names: Sequence[str] = (), hotspots: int = 100) -> Counters:
-    """Small enough to keep: our quantities, facts of the launch, `names`, and the first `hotspots`."""
+    """Small enough to keep: our quantities, facts of the launch, sums of the samples, `names`, and the first
+    `hotspots`. It gives the same diagnosis, but for places among what was left out."""
     keep = {*QUANTITIES, *names}
     return replace(
         counters,
-        metrics={n: m for n, m in counters.metrics.items() if n in keep or n.startswith("launch__")},
+        metrics={
+            n: m
+            for n, m in counters.metrics.items()
+            if n in keep
+            or n.startswith("launch__")
+            or (n.startswith("smsp__pcsamp_") and not n.endswith("_not_issued"))
+        },
         missing={n: why for n, why in counters.missing.items() if n in keep},
         hotspots=counters.hotspots[:hotspots],
     )

@@ -1,0 +1,157 @@
+"""The roofline point of a launch and its speed-of-light bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .counters import Counters
+
+_KINDS = ("fp32", "fp64", "fp16")
+TENSOR_PCT = 1.0  # below this, tensor activity is that of moves that share the pipe
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What a launch achieved against two roofs. What is not known is None, and `missing` says why.
+
+    `kind`: the precision with most operations (fp32, fp64 or fp16), whose peak is the compute roof.
+    `flops`, `bytes`: of the launch, device memory's bytes. `*_per_s`: rates. `intensity`: flop/byte.
+    `peaks_from`: "report" (theoretical, at the clock the launch ran at), "measured" (the caller's), or both.
+    """
+
+    kind: str | None
+    flops: float | None
+    bytes: float | None
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    peak_flops_per_s: float | None
+    peak_bytes_per_s: float | None
+    peaks_from: str
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations by byte of device memory's traffic; None if there was none."""
+        if self.flops is None or self.bytes is None or self.bytes <= 0:
+            return None
+        return self.flops / self.bytes
+
+    @property
+    def ridge(self) -> float | None:
+        """The intensity at which the two roofs meet, flop/byte."""
+        if self.peak_flops_per_s is None or not self.peak_bytes_per_s:
+            return None
+        return self.peak_flops_per_s / self.peak_bytes_per_s
+
+    @property
+    def roof(self) -> str | None:
+        """The lower roof at this intensity: "memory" or "compute"."""
+        if self.intensity is None or self.ridge is None:
+            return None
+        return "memory" if self.intensity < self.ridge else "compute"
+
+    @property
+    def ceiling(self) -> float | None:
+        """The rate that the lower roof allows, flop/s."""
+        if self.intensity is None or self.peak_flops_per_s is None or self.peak_bytes_per_s is None:
+            return None
+        return min(self.peak_flops_per_s, self.intensity * self.peak_bytes_per_s)
+
+    @property
+    def of_roof(self) -> float | None:
+        """How near the launch comes to the lower roof: 1 is at it; a measured roof may be exceeded."""
+        if self.flops == 0 and self.bytes_per_s is not None and self.peak_bytes_per_s:
+            return self.bytes_per_s / self.peak_bytes_per_s
+        if not self.ceiling or self.flops_per_s is None:
+            return None
+        return self.flops_per_s / self.ceiling
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with what follows from the fields."""
+        derived = {name: getattr(self, name) for name in ("intensity", "ridge", "roof", "ceiling", "of_roof")}
+        return {**self.__dict__, "missing": dict(self.missing), **derived}
+
+
+def point(
+    counters: Counters, *, peak_flops_per_s: float | None = None, peak_bytes_per_s: float | None = None
+) -> Roofline | None:
+    """The roofline point of a launch; None if neither its operations nor its bytes are known.
+
+    `peak_flops_per_s`, `peak_bytes_per_s`: measured peaks, which take the place of the report's own.
+    """
+    missing: dict[str, str] = {}
+
+    def get(name: str) -> float | None:
+        value = counters.value(name)
+        if value is None:
+            missing[name] = counters.missing.get(name, "not collected; it is in the metric set roofline")
+        return value
+
+    seconds = get("duration_ns")
+    operations = {kind: get(f"flops_{kind}") for kind in _KINDS}
+    known = {kind: value for kind, value in operations.items() if value is not None}
+    kind = max(known, key=lambda name: known[name]) if known else None
+    flops = sum(known.values()) if known else None
+    moved = get("dram_bytes")
+    if flops is None and moved is None:
+        return None
+    if (tensor := counters.value("tensor_active_pct")) is not None and tensor >= TENSOR_PCT:
+        missing["tensor_operations"] = "operations of the tensor cores are not counted"
+    peak_flops = peak_flops_per_s
+    if peak_flops is None and kind is not None:
+        peak_flops = get(f"peak_flops_{kind}")
+    peak_bytes = peak_bytes_per_s if peak_bytes_per_s is not None else get("peak_dram_bytes_per_s")
+    measured = (peak_flops_per_s is not None, peak_bytes_per_s is not None)
+    rate = 1e9 / seconds if seconds else None
+    return Roofline(
+        kind=kind,
+        flops=flops,
+        bytes=moved,
+        flops_per_s=flops * rate if flops is not None and rate is not None else None,
+        bytes_per_s=_rate(counters, moved, rate),
+        peak_flops_per_s=peak_flops,
+        peak_bytes_per_s=peak_bytes,
+        peaks_from="measured" if all(measured) else "report and measured" if any(measured) else "report",
+        missing=missing,
+    )
+
+
+def _rate(counters: Counters, moved: float | None, rate: float | None) -> float | None:
+    """Bytes in a second: the counter's own, which was read in one pass, else bytes over duration."""
+    own = counters.value("dram_bytes_per_s")
+    if own is not None:
+        return own
+    return moved * rate if moved is not None and rate is not None else None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One speed-of-light bar: share of a peak, 0..1; None with the reason in `missing`."""
+
+    name: str
+    label: str
+    share: float | None
+    missing: str = ""
+
+
+# (quantity, its label on the bar); the parts of the memory bar come after it.
+_BARS = (
+    ("sm_throughput_pct", "Compute"),
+    ("memory_throughput_pct", "Memory"),
+    ("dram_bw_pct", "DRAM"),
+    ("l2_throughput_pct", "L2"),
+    ("l1_throughput_pct", "L1 and shared"),
+    ("tensor_active_pct", "Tensor cores"),
+)
+
+
+def speed_of_light(counters: Counters) -> list[Bar]:
+    """Compute, memory and memory's parts as shares of their peaks, always all of them in this order."""
+    bars = []
+    for name, label in _BARS:
+        metric = counters.metrics.get(name)
+        why = "" if metric else counters.missing.get(name, "not collected; it is in the metric set roofline")
+        bars.append(Bar(name, label, metric.norm if metric else None, why))
+    return bars
