@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.errors import ExitCode
 from . import options
-from .output import json_document, line, message, stderr_is_terminal
+from .output import json_document, line, message, stderr_is_terminal, warning
 from .tune import SWEEP_STEPS, watch
+
+if TYPE_CHECKING:
+    from ..sessions.spec import RunSpec
 
 
 def sweep(
@@ -41,6 +44,18 @@ def sweep(
     per_round: Annotated[
         int, typer.Option("--per-round", metavar="N", min=1, help="With --record: samples in each round.")
     ] = 4,
+    counters: Annotated[
+        bool,
+        typer.Option(
+            "--counters",
+            help="Read hardware counters too, into phase1_result.csv or --csv; with --record: add them to the"
+            " recordings that are there.",
+        ),
+    ] = False,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout-s", metavar="S", min=1, help="With --counters: of one start of ncu."),
+    ] = 120.0,
     cache: options.Cache = "cold",
     samples: options.Samples = 100,
     warmup: options.Warmup = 10,
@@ -53,6 +68,20 @@ def sweep(
     Plain, it is a run of the agent `sweep` for each workload. With --record it measures by the rules for
     recordings (cold and hot, randomised rounds) on a live device.
     """
+    if record is not None and counters:
+        return _record_counters(
+            workloads,
+            record,
+            device=device,
+            space=space,
+            sizes=size or (),
+            name=name,
+            cache=options.choice("--cache", cache, ("cold", "hot")),
+            timeout_s=timeout_s,
+            seed=seed,
+            allow_shared=allow_shared,
+            as_json=as_json,
+        )
     if record is not None:
         return _record(
             workloads,
@@ -67,11 +96,14 @@ def sweep(
             allow_shared=allow_shared,
             as_json=as_json,
         )
+    from ..sessions import phase1
     from ..sessions.launch import check, launch_runs
     from ..sessions.listing import remove_unused
     from ..sessions.spec import RunSpec
 
     options.choice("--cache", cache, ("cold", "hot"))
+    if counters:
+        csv = csv or Path(phase1.FILE)
     options.writable(csv, "--csv")
     specs = [
         RunSpec(
@@ -100,7 +132,30 @@ def sweep(
         sessions.append(launched.folder)
         if not as_json:
             line()
+    if counters:
+        assert csv is not None
+        return _phase1(list(zip(specs, sessions, strict=True)), csv, timeout_s, as_json)
     return _table(sessions, csv, as_json)
+
+
+def _phase1(runs: list[tuple[RunSpec, Path]], csv: Path, timeout_s: float, as_json: bool) -> int:
+    """The phase 1 table of the sessions: to a file, and as JSON."""
+    from ..sessions import phase1
+
+    with _progress() as draw:
+        rows = phase1.rows(runs, timeout_s=timeout_s, progress=draw)
+    csv.write_text(phase1.csv_text(rows), encoding="utf-8")
+    reasons = list(dict.fromkeys(str(row["reason"]) for row in rows if not row["ok"]))
+    lacking = sum(not row["ok"] for row in rows)
+    if reasons:
+        more = f", and {len(reasons) - 1} other reason(s)" if len(reasons) > 1 else ""
+        warning(f"{lacking} of {len(rows)} rows have no counters: {reasons[0]}{more}")
+    if as_json:
+        sessions = [folder.name for _, folder in runs]
+        json_document({"sessions": sessions, "without_counters": lacking, "rows": rows, "csv": str(csv)})
+    else:
+        line(f"wrote {csv}: {len(rows)} rows, {len(rows) - lacking} with counters")
+    return ExitCode.OK
 
 
 def _table(sessions: list[Path], csv: Path | None, as_json: bool) -> int:
@@ -135,6 +190,23 @@ def _record(workloads: list[str], target: Path, *, size: list[int] | None, as_js
                 line(str(path))
     if as_json:
         json_document({"recordings": files})
+    return ExitCode.OK
+
+
+def _record_counters(workloads: list[str], target: Path, *, cache: str, as_json: bool, **settings) -> int:
+    from ..core.model import CacheMode
+    from ..kernels.recorder import record_counters
+
+    done = []
+    with _progress() as draw:
+        for added in record_counters(workloads, target, cache=CacheMode(cache), progress=draw, **settings):
+            done.append({"path": str(added.path), "configs": added.configs, "failed": dict(added.failed)})
+            if not as_json:
+                line(f"{added.path}: counters of {added.configs} configuration(s)")
+            for key, reason in added.failed.items():
+                warning(f"{added.path.name}: {key}: {reason}")
+    if as_json:
+        json_document({"recordings": done})
     return ExitCode.OK
 
 

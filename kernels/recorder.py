@@ -1,18 +1,27 @@
-"""`sweep --record`: measure whole spaces of workloads on a live device, into recording files."""
+"""`sweep --record`: measure whole spaces of workloads on a live device, into recording files, or add hardware
+counters to such files."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from ..core import recording as recordings
 from ..core.bench import performance_cases
+from ..core.devices.base import Backend
 from ..core.errors import UsageError
+from ..core.model import CacheMode, Candidate, Case, DeviceInfo, Status
+from ..core.profiling import HOPELESS, TIMEOUT_S, NcuFailure, ProfileOptions
 from ..core.record import PER_ROUND, ROUNDS, LiveBackend, record
-from ..core.recording import SUFFIX
+from ..core.recording import SUFFIX, Recording
+from ..core.workload import Workload
 from ..telemetry import nvml
+from ..telemetry.ncu.metrics import SEED
 from .loader import load_workload
 from .recordings import open_device
 
@@ -93,6 +102,141 @@ def record_spaces(
                 backend.close()
     finally:
         opened.close()
+
+
+@dataclass(frozen=True)
+class CountersAdded:
+    """A recording that got counters: how many configurations, and why others have none."""
+
+    path: Path
+    configs: int
+    failed: Mapping[str, str]  # by configuration key
+
+
+def record_counters(
+    workloads: Sequence[str],
+    target: Path,
+    *,
+    device: str = "auto",
+    space: str = "classic",
+    sizes: Sequence[int] = (),
+    name: str | None = None,
+    cache: CacheMode = CacheMode.COLD,
+    timeout_s: float = TIMEOUT_S,
+    seed: int = 0,
+    allow_shared: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> Iterator[CountersAdded]:
+    """Add the seed set of hardware counters to recordings of the same sources; their times stay as they are.
+
+    One start of Nsight Compute reads all configurations of a recording.
+
+    Args:
+        workloads: names or folders.
+        target: a recording's file, or a folder that has them, at any depth.
+        device: a live one, of the recordings' model.
+        space: name of the space.
+        sizes: whose recordings; empty: all that are there.
+        name: the recordings' name; made from the GPU's if None ("h200").
+        cache: state of the caches before each launch.
+        timeout_s: time limit of one start of Nsight Compute.
+        seed: of the inputs.
+        allow_shared: go on although other processes use the GPU.
+        progress: told what is being done.
+
+    Raises:
+        UsageError: an unknown name, a recorded device, no such recording, or one of other sources or GPUs.
+        NoDeviceError: the device isn't there.
+        WarpdeckError: Nsight Compute can't read counters here.
+    """
+    loaded = [load_workload(w) for w in workloads]
+    opened = open_device(device, allow_shared=allow_shared)
+    try:
+        info = opened.info
+        if info.recorded or info.emulated:
+            raise UsageError(f"{info.label}: only a live device's counters can be read; use --device cuda:0")
+        called = name or short_name(info.name)
+        todo = [(w, _recorded(target, w, space, sizes, called, info)) for w in loaded]
+        options = ProfileOptions(cache=cache, timeout_s=timeout_s)
+        for workload, files in todo:
+            cases = [workload.shape_case(r.params) for _, r in files]
+            cases = [replace(case, name=r.case) for case, (_, r) in zip(cases, files, strict=True)]
+            backend = opened.prepare(workload, space=space, cases=cases, seed=seed, allow_shared=allow_shared)
+            try:
+                for number, (case, (path, recording)) in enumerate(zip(cases, files, strict=True)):
+                    progress(f"{workload.name} {space} {case.name}: counters", number, len(files))
+                    yield _add_counters(backend, path, recording, case, options)
+            finally:
+                backend.close()
+    finally:
+        opened.close()
+
+
+def _recorded(
+    target: Path, workload: Workload, space: str, sizes: Sequence[int], name: str, info: DeviceInfo
+) -> list[tuple[Path, Recording]]:
+    """A workload's recordings of a space, in order of size."""
+    start = f"{name}-{workload.name}-{space}-"
+    paths = [target] if target.is_file() else sorted(target.rglob(f"{start}*{SUFFIX}"))
+    read = [(path, recordings.load(path)) for path in paths]
+    mine = [(p, r) for p, r in read if (r.workload, r.space, r.name) == (workload.name, space, name)]
+    wanted = [str(size) for size in sizes]
+    mine = [(p, r) for p, r in mine if not wanted or r.case in wanted]
+    missing = [size for size in wanted if size not in {r.case for _, r in mine}]
+    if not mine or missing:
+        what = f" of size {missing[0]}" if missing else ""
+        raise UsageError(
+            f"{target}: no recording {start}*{SUFFIX}{what} to add counters to: record its times first,"
+            " without --counters"
+        )
+    for path, recording in mine:
+        if recording.source_hash != workload.variants[recording.variant].source_hash:
+            raise UsageError(
+                f"{path}: the kernel's source has changed since it was recorded; record it again"
+            )
+        if recording.device.name != info.name:
+            raise UsageError(f"{path} was recorded on {recording.device.name}; this is {info.name}")
+    return sorted(mine, key=lambda item: (len(item[1].case), item[1].case))
+
+
+def _add_counters(
+    backend: Backend, path: Path, recording: Recording, case: Case, options: ProfileOptions
+) -> CountersAdded:
+    entries = {key: e for key, e in recording.entries.items() if e.status is Status.OK}
+    candidates = [Candidate(recording.variant, e.config, recording.source_hash) for e in entries.values()]
+    read: dict[str, dict[str, float]] = {}
+    failed: dict[str, str] = {}
+    tool = kernel = None
+    for key, found in zip(entries, backend.profile(candidates, case, options), strict=True):
+        if isinstance(found, NcuFailure):
+            if found.kind in HOPELESS:
+                raise found.error()
+            failed[key] = found.text
+            continue
+        norms = {n: found.metrics[n].norm for n in SEED if n in found.metrics}
+        known = {n: round(norm, 6) for n, norm in norms.items() if norm is not None}
+        if len(known) < len(SEED):
+            failed[key] = "; ".join(
+                f"{n}: {found.missing.get(n, 'no share')}" for n in SEED if n not in known
+            )
+            continue
+        read[key] = known
+        tool, kernel = found.meta.get("tool"), found.kernel
+    protocol = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "set": options.set,
+        "cache": str(options.cache),
+        "invocation": options.invocation,
+        "clock_control": "none",
+        "tool": tool,
+        "driver": backend.info.driver,
+        "kernels": {recording.variant: kernel},
+        "failed": failed,
+    }
+    document = recordings.with_counters(recordings.read_json(path), read, protocol)
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    recordings.save_bytes(text.encode(), path, packed=path.suffix == ".gz")
+    return CountersAdded(path, len(read), failed)
 
 
 def short_name(gpu: str) -> str:

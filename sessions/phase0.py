@@ -6,10 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.model import Config, Status
+from ..core.model import Candidate, Config, Status
 from .events import Kind
 from .report import write_text
 from .store import SessionStore
@@ -32,6 +33,16 @@ _KNOBS = ("block_size",)  # what the document's own table has between size and t
 _AFTER = COLUMNS.index("block_size")
 
 
+@dataclass(frozen=True)
+class Row:
+    """A configuration's row for one case, and what it stands for. `failure`: why it has no times."""
+
+    values: dict[str, Any]
+    candidate: Candidate
+    case: str
+    failure: str = ""
+
+
 def rows(store: SessionStore) -> tuple[list[dict[str, Any]], int]:
     """The table of one session, ordered by size and configuration, and how many failures it leaves out.
 
@@ -39,6 +50,13 @@ def rows(store: SessionStore) -> tuple[list[dict[str, Any]], int]:
     cap (empty if that was not evaluated), `matrix_size` the case's name where it is no plain size. A
     configuration evaluated more than once has the row of its latest evaluation.
     """
+    every = all_rows(store)
+    failed = {row.candidate.id for row in every if row.failure}
+    return [row.values for row in every if not row.failure], len(failed)
+
+
+def all_rows(store: SessionStore) -> list[Row]:
+    """Every configuration that a session evaluated, for every case, ordered as `rows` are."""
     state = store.state()
     latest: dict[str, Mapping[str, Any]] = {}
     for event in store.events(kinds=[Kind.EVALUATION]):
@@ -53,15 +71,16 @@ def rows(store: SessionStore) -> tuple[list[dict[str, Any]], int]:
     }
     kernel = state.info.workload if state.info else store.id
     values = state.info.knobs if state.info else {}
-    order = {case.name: i for i, case in enumerate(state.info.cases)} if state.info else {}
-    table: list[tuple[Any, dict[str, Any]]] = []
-    failures = 0
+    cases = [case.name for case in state.info.cases] if state.info else []
+    order = {name: i for i, name in enumerate(cases)}
+    table: list[tuple[Any, Row]] = []
     for data in latest.values():
-        if data["status"] != Status.OK:
-            failures += 1
-            continue
         config, resources = data["config"], data.get("resources") or {}
-        for measured in data["measurements"]:
+        candidate = Candidate(data["variant"], dict(config), data["source_hash"])
+        failed = data["status"] != Status.OK
+        failure = f"{data['status']}: {data.get('message', '')}" if failed else ""
+        rank = [_index(values.get(name, ()), value) for name, value in config.items()]
+        for measured in [{"case": name} for name in cases] if failed else data["measurements"]:
             launch = (data.get("launches") or {}).get(measured["case"]) or []
             row = {
                 "kernel": kernel,
@@ -72,26 +91,28 @@ def rows(store: SessionStore) -> tuple[list[dict[str, Any]], int]:
                 "est_regs": uncapped.get(_without_cap(data)),
                 "actual_regs": resources.get("registers"),
                 "theor_occ": resources.get("occupancy"),
-                **{f"time_ms_{name}": measured[f"{name}_ms"] for name in ("mean", "std", "min", "max")},
+                **{f"time_ms_{name}": measured.get(f"{name}_ms") for name in ("mean", "std", "min", "max")},
             }
-            rank = [_index(values.get(name, ()), value) for name, value in config.items()]
-            table.append(((order.get(measured["case"], len(order)), rank), row))
+            place = (order.get(measured["case"], len(order)), rank)
+            table.append((place, Row(row, candidate, measured["case"], failure)))
     table.sort(key=lambda item: item[0])
-    return [row for _, row in table], failures
+    return [row for _, row in table]
 
 
-def csv_text(table: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of one or more sessions as CSV.
+def csv_text(table: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> str:
+    """The rows of one or more sessions as CSV; `more`: columns after the document's own.
 
     The columns are the document's, exactly, where `block_size` and `reg_cap` are the only knobs. Another
     space has its own knobs in the place of `block_size`; of several spaces, all their knobs.
     """
     knobs = list(
-        dict.fromkeys(name for row in table for name in row if name not in COLUMNS or name in _KNOBS)
+        dict.fromkeys(
+            name for row in table for name in row if name not in (*COLUMNS, *more) or name in _KNOBS
+        )
     )
     if not table:
         knobs = list(_KNOBS)
-    columns = [*COLUMNS[:_AFTER], *knobs, *COLUMNS[_AFTER + 1 :]]
+    columns = [*COLUMNS[:_AFTER], *knobs, *COLUMNS[_AFTER + 1 :], *more]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()

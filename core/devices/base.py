@@ -22,7 +22,7 @@ from ..model import (
     Protocol,
     Status,
 )
-from ..profiling import NcuFailure, ProfileOptions
+from ..profiling import TIMEOUT_S, NcuFailure, ProfileOptions
 from ..stats import Speedup, combined_speedup, unpaired_speedup
 from ..workload import Workload
 
@@ -133,8 +133,15 @@ class Backend(Interface):
         A candidate must pass its checks first, and is checked if it hasn't been."""
         ...
 
-    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
-        """The seed set of one candidate on one case, with cold caches; read once and remembered."""
+    def counters(
+        self,
+        candidates: Sequence[Candidate],
+        case: Case,
+        *,
+        cache: CacheMode = CacheMode.COLD,
+        timeout_s: float = TIMEOUT_S,
+    ) -> list[Counters | NcuFailure]:
+        """The seed set of each candidate on one case; read once and remembered."""
         ...
 
     def close(self) -> None:

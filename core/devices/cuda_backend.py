@@ -27,7 +27,7 @@ from ..model import (
     Status,
     Trust,
 )
-from ..profiling import NcuFailure, ProfileOptions
+from ..profiling import TIMEOUT_S, NcuFailure, ProfileOptions
 from ..toolchain import Compiled, CompileError
 from ..worker import WorkerFault, WorkerHandle
 from ..worker.session import Code, Session
@@ -85,7 +85,7 @@ class CudaBackend:
         self._failed: dict[tuple[str, str], Status] = {}
         self._vendor: dict[tuple[str, CacheMode], Measurement | None] = {}
         self._vendor_problem: str | None = None
-        self._counters: dict[tuple[str, str], Counters | NcuFailure] = {}  # by candidate and case
+        self._counters: dict[tuple[str, str, CacheMode], Counters | NcuFailure] = {}
         self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
 
     # -- judging -----------------------------------------------------------------------------------
@@ -480,12 +480,22 @@ class CudaBackend:
         profiler = LiveProfiler(self.info, self._workload, self._session, self._codes)
         return profiler.profile(self.admit(candidates, case), case, options)
 
-    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
-        """One start of Nsight Compute for each candidate and case. See `Backend.counters`."""
-        key = (candidate.id, case.name)
-        if key not in self._counters:
-            self._counters[key] = self.profile([candidate], case, ProfileOptions(timeout_s=timeout_s))[0]
-        return self._counters[key]
+    def counters(
+        self,
+        candidates: Sequence[Candidate],
+        case: Case,
+        *,
+        cache: CacheMode = CacheMode.COLD,
+        timeout_s: float = TIMEOUT_S,
+    ) -> list[Counters | NcuFailure]:
+        """One start of Nsight Compute for all that it hasn't read yet. See `Backend.counters`."""
+        keys = [(candidate.id, case.name, cache) for candidate in candidates]
+        new = {k: c for k, c in zip(keys, candidates, strict=True) if k not in self._counters}
+        if new:
+            options = ProfileOptions(cache=cache, timeout_s=timeout_s)
+            found = self.profile(list(new.values()), case, options)
+            self._counters |= zip(new, found, strict=True)
+        return [self._counters[key] for key in keys]
 
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
         """The physical floor of a case."""

@@ -129,7 +129,9 @@ class _Starts:
             if outcome.report is not None:
                 try:
                     wanted = options.set if not options.metrics else SEED
-                    found = report.read(outcome.report, metric_set=wanted, ncu=str(run.find()))
+                    found = report.read(
+                        outcome.report, metric_set=wanted, wanted=options.metrics, ncu=run.find()
+                    )
                     if options.keep is not None:
                         shutil.copyfile(outcome.report, options.keep)
                 except NcuError as error:
@@ -172,7 +174,7 @@ class _Starts:
             if end.status is not Status.OK:
                 continue
             mine = [c for c, _ in zip(rest, end.launched, strict=False)]
-            if not _fits(subject, end, mine):
+            if not _fits(subject, self._case, end, mine):
                 if len(subjects) == 1:
                     told = f"it profiled {len(found)} launch(es) where {len(end.launched)} were made"
                     _fail(subjects, failure or NcuError("no_kernel", told, "see `warpdeck check`"))
@@ -210,21 +212,21 @@ class _Starts:
         }
         if len(launches) > 1:
             meta["launches"] = [{"kernel": c.kernel, "duration_ns": c.value("duration_ns")} for c in launches]
-        missing = dict(longest.missing)
-        for name in options.metrics:
-            if name not in longest.metrics:
-                missing.setdefault(name, "Nsight Compute reported no value for it on this GPU")
-        return replace(longest, missing=missing, meta=meta)
+        return replace(longest, meta=meta)
 
 
-def _fits(subject: _Subject, end: ItemEnd, found: Sequence[Counters]) -> bool:
-    """Whether these are the results of an item's launches: as many, by the kernels' names."""
+def _fits(subject: _Subject, case: Case, end: ItemEnd, found: Sequence[Counters]) -> bool:
+    """Whether these are the results of an item's launches: as many, by the kernels' names and grids."""
     assert subject.code is not None
     entries: Mapping[str, str] = {symbol: e for e, symbol in subject.code.compiled.entries.items()}
-    wanted = [entries.get(symbol, symbol) for symbol in end.launched]
-    return len(found) == len(wanted) and all(
-        name in counters.kernel for name, counters in zip(wanted, found, strict=True)
-    )
+    if not len(found) == len(end.launched) == len(subject.code.launches[case.name]):
+        return False
+    for symbol, launch, counters in zip(end.launched, subject.code.launches[case.name], found, strict=True):
+        if entries.get(symbol, symbol) not in f"{counters.kernel} {counters.meta.get('signature', '')}":
+            return False
+        if tuple(counters.meta.get("grid") or launch.grid) != launch.grid:
+            return False
+    return True
 
 
 def _fail(subjects: Sequence[_Subject], failure: NcuError) -> None:

@@ -29,14 +29,14 @@ from ..model import (
     Role,
     Status,
 )
-from ..profiling import NcuFailure, ProfileOptions
+from ..profiling import TIMEOUT_S, NcuFailure, ProfileOptions
 from ..recording import Entry, Recording, Series, config_key
 from ..stats import block_bootstrap, bootstrap_by_round
 from ..tracing import SUFFIX as TRACE_SUFFIX
 from ..tracing import RecordedTrace, TraceOptions, choose, recorded_traces
 from ..workload import Workload
 from .base import Backend, Paired, floor_ms
-from .stored_counters import of_recording, stored
+from .stored_counters import not_recorded, of_recording, stored
 
 if TYPE_CHECKING:
     from ...telemetry.trace.timeline import RawTrace
@@ -345,14 +345,17 @@ class RecordedBackend:
         assert self.device is not None
         return [stored(self.device, self._workload, candidate, case) for candidate in candidates]
 
-    def counters(self, candidate: Candidate, case: Case, timeout_s: float) -> Counters | NcuFailure:
-        """The seed set as the case's recording holds it."""
-        found = of_recording(self._chosen[case.name], candidate)
-        if found is None:
-            held = self._chosen[case.name].counters
-            why = "this configuration's counters" if held else "hardware counters"
-            return NcuFailure(candidate, "not_recorded", f"the recording holds no {why}")
-        return found
+    def counters(
+        self,
+        candidates: Sequence[Candidate],
+        case: Case,
+        *,
+        cache: CacheMode = CacheMode.COLD,
+        timeout_s: float = TIMEOUT_S,
+    ) -> list[Counters | NcuFailure]:
+        """The seed sets that the case's recording holds, with the caches as they were then."""
+        recording = self._chosen[case.name]
+        return [of_recording(recording, c) or not_recorded(recording, c) for c in candidates]
 
     def close(self) -> None:
         """Nothing to release."""

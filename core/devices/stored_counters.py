@@ -13,7 +13,7 @@ from ...telemetry.ncu.metrics import SEED
 from ..errors import UsageError
 from ..model import Candidate, Case, Status
 from ..profiling import NcuFailure
-from ..recording import Recording, read_json, save_bytes
+from ..recording import Recording, config_key, read_json, save_bytes
 from ..workload import Workload
 
 if TYPE_CHECKING:
@@ -145,6 +145,15 @@ def of_recording(recording: Recording, candidate: Candidate) -> Counters | None:
             "date": read.get("date"),
         },
     )
+
+
+def not_recorded(recording: Recording, candidate: Candidate) -> NcuFailure:
+    """Why `of_recording` gave nothing."""
+    key = config_key(candidate.config)
+    why = recording.counters.get("failed", {}).get(key)
+    if why is None and recording.counters:
+        why = f"the recording holds no counters of {candidate.variant} {_text(candidate.config)}"
+    return NcuFailure(candidate, "not_recorded", str(why or "the recording holds no hardware counters"))
 
 
 def labelled(counters: Counters, workload: Workload) -> Counters:
