@@ -13,8 +13,10 @@ from .output import json_document, line, message, table, warning
 
 if TYPE_CHECKING:
     from ..telemetry.ncu.counters import Counters
+    from ..telemetry.ncu.hotspots import Line
 
 _HOT_LINES = 10
+_FEW = 40  # counters of Nsight Compute's own are listed up to this number
 _REPORT, _STORED = ".ncu-rep", (".counters.json.gz", ".counters.json")
 
 
@@ -156,39 +158,39 @@ def _text(counters: Counters) -> None:
     from ..telemetry.ncu.diagnosis import diagnose
     from ..telemetry.ncu.hotspots import by_line
     from ..telemetry.ncu.metrics import QUANTITIES, label
+    from ..telemetry.ncu.roofline import speed_of_light
 
     _head(counters)
-    ours = [name for name in QUANTITIES if name in counters.metrics]
-    others = [n for n in counters.metrics if n not in QUANTITIES] if len(counters.metrics) < 60 else []
+    bars = [bar for bar in speed_of_light(counters) if bar.share is not None]
+    if bars:
+        line()
+        for bar in bars:
+            line(f"{bar.label:<22} {'#' * round(40 * (bar.share or 0)):<40} {bar.share:.0%}")
+    ours = [n for n in QUANTITIES if n in counters.metrics]
+    ours = [n for n in ours if counters.metrics[n].value or not n.startswith("stall_")]
+    theirs = [n for n in counters.metrics if n not in QUANTITIES]
     line()
     table(
         ["metric", "value", "unit", "0 to 1"],
         [
             (label(n), f"{m.value:,.6g}", m.unit, None if m.norm is None else f"{m.norm:.3f}")
-            for n in (*ours, *others)
+            for n in (*ours, *(theirs if len(theirs) <= _FEW else ()))
             for m in (counters.metrics[n],)
         ],
         right=(1, 3),
     )
+    if len(theirs) > _FEW:
+        line(f"and {len(theirs):,} of Nsight Compute's own, with --json")
     if counters.missing:
         line()
         for name, why in counters.missing.items():
             line(f"missing: {label(name)}: {why}")
-    lines = by_line(counters)[:_HOT_LINES] if counters.hotspots else []
-    if lines:
+    hot = [x for x in by_line(counters) if x.samples][:_HOT_LINES]
+    if hot:
         line()
         table(
             ["samples", "share", "where", "waits for", "source"],
-            [
-                (
-                    s.samples,
-                    f"{s.share:.0%}",
-                    f"{Path(s.file).name}:{s.line}",
-                    _top(s.stalls),
-                    s.source.strip(),
-                )
-                for s in lines
-            ],
+            [(x.samples, f"{x.share:.0%}", x.place, _reason(x), x.source.strip()) for x in hot],
             right=(0, 1),
         )
     told = diagnose(counters)
@@ -210,8 +212,9 @@ def _head(counters: Counters) -> None:
     line(", ".join(str(p) for p in (where, *how) if p))
 
 
-def _top(stalls) -> str:
-    return max(stalls, key=lambda k: stalls[k], default="").replace("_", " ") if stalls else ""
+def _reason(hot: Line) -> str:
+    top = hot.top(1)
+    return f"{top[0][0].replace('_', ' ')} {top[0][1]:.0%}" if top else ""
 
 
 def register(app: typer.Typer) -> None:
