@@ -61,7 +61,7 @@ class Lanes:
     start: Floats  # of the segments, as all below
     length: Floats
     before: Floats  # total length of all segments before
-    slice: Ints
+    slice: NDArray[np.int32]
     key: Floats  # place of the start on an axis on which the groups follow each other
 
     @property
@@ -168,7 +168,8 @@ def build(timeline: Timeline, levels: int = DEEPEST, extras: bool = True) -> Lan
     else:
         of = nested if levels == EVERY else nested[slices.depth[nested] == levels]
         start, end = slices.start_ns[of], slices.end_ns[of]
-        sub = np.minimum(slices.depth[of], MOST_DEPTHS - 1) if levels == EVERY else np.zeros(len(of))
+        depth = slices.depth[of].astype(np.int64)
+        sub = np.minimum(depth, MOST_DEPTHS - 1) if levels == EVERY else np.zeros_like(depth)
     parts = [(of, start, end, sub)]
     hidden = 0
     for kind in (TOKEN, ASYNC) if extras else ():
@@ -178,21 +179,36 @@ def build(timeline: Timeline, levels: int = DEEPEST, extras: bool = True) -> Lan
         mine, slot = mine[slot != NONE], slot[slot != NONE]
         base = MOST_DEPTHS + (kind - 1) * MOST_SLOTS
         parts.append((mine, slices.start_ns[mine], slices.end_ns[mine], slot + base))
-    of, start, end, sub = (np.concatenate([p[i] for p in parts]) for i in range(4))
+    parts = [p for p in parts if len(p[0])] or parts[:1]
+    if len(parts) > 1:
+        of = np.concatenate([p[0] for p in parts])
+        start, end = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+        sub = np.concatenate([p[3] for p in parts])
+    else:
+        of, start, end, sub = parts[0]
+    del parts, nested  # a million ranges are big columns: none is kept longer than it is needed
     keep = end > start  # an empty range has no place on the screen; the stage table counts it
     if not keep.all():
         of, start, end, sub = of[keep], start[keep], end[keep], sub[keep]
-    place = slices.row[of] * np.int64(_WIDTH) + sub.astype(np.int64)
+    place = slices.row[of].astype(np.int32) * np.int32(_WIDTH) + sub.astype(np.int32)
+    del sub
     used = np.zeros(rows * _WIDTH, dtype=bool)
     used[place] = True
     used[np.arange(rows) * _WIDTH] |= ~used.reshape(rows, _WIDTH)[:, :MOST_DEPTHS].any(axis=1)
     shown = np.flatnonzero(used)
-    lane = (np.cumsum(used) - 1)[place]
-    return _sorted(timeline, shown, lane, of.astype(np.int64), start, end, hidden)
+    lane = (np.cumsum(used, dtype=np.int32) - 1)[place]
+    del place
+    return _sorted(timeline, shown, lane, of, start, end, hidden)
 
 
 def _sorted(
-    timeline: Timeline, shown: Ints, lane: Ints, of: Ints, start: Floats, end: Floats, hidden: int
+    timeline: Timeline,
+    shown: Ints,
+    lane: NDArray[np.int32],
+    of: Ints,
+    start: Floats,
+    end: Floats,
+    hidden: int,
 ) -> Lanes:
     """Segments into groups."""
     warps, marks = timeline.warps, timeline.marks
@@ -201,16 +217,22 @@ def _sorted(
     high = max([low + 1.0, *(float(t.max()) for t in every if len(t))])
     step = high - low + 1.0
     stages = max(1, len(timeline.stages))
-    code = lane * stages + timeline.slices.stage[of]
+    code = lane * stages
+    code += timeline.slices.stage[of]
     present = np.zeros(len(shown) * stages + 1, dtype=bool)
     present[code] = True
     codes = np.flatnonzero(present)
-    group = (np.cumsum(present) - 1)[code]
-    key = group * step + (start - low)
-    order = np.argsort(key)
-    length = (end - start)[order]
-    before = np.cumsum(length) - length
+    group = (np.cumsum(present, dtype=np.int32) - 1)[code]
+    del code
     first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(codes)))])
+    key = group * step
+    del group
+    key += start
+    key -= low
+    order = np.argsort(key).astype(np.int32)
+    length = (end - start)[order]
+    before = np.cumsum(length)
+    before -= length
     sub = shown % _WIDTH
     kind = np.where(sub < MOST_DEPTHS, NESTED, np.where(sub < MOST_DEPTHS + MOST_SLOTS, TOKEN, ASYNC))
     return Lanes(
@@ -227,7 +249,7 @@ def _sorted(
         start=start[order],
         length=length,
         before=before,
-        slice=of[order],
+        slice=of[order].astype(np.int32),
         key=key[order],
     )
 
@@ -242,6 +264,8 @@ def _innermost(slices: Slices, nested: Ints) -> tuple[Ints, Floats, Floats]:
         return nested, np.zeros(0), np.zeros(0)
     row, depth = slices.row[nested], slices.depth[nested]
     start, end = slices.start_ns[nested], slices.end_ns[nested]
+    if not depth.any():
+        return nested, start, end
     until = end.copy()
     child = (row[1:] == row[:-1]) & (depth[1:] > depth[:-1])
     until[:-1][child] = np.minimum(end[:-1][child], start[1:][child])

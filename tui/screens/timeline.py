@@ -210,7 +210,7 @@ class TimelineScreen(Screen[None]):
             self.notify(f"no range of {self.timeline.stages[stage]} was recorded", severity="warning")
             return
         starts, chosen = self.timeline.slices.start_ns[found], self.pane.chosen
-        here = np.flatnonzero(found == chosen) if chosen is not None else ()
+        here = np.flatnonzero(found == (-1 if chosen is None else chosen))
         if len(here):
             at = int(here[0]) + direction
         else:

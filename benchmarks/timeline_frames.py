@@ -1,0 +1,159 @@
+"""Frame times of the timeline screen: panning at three zooms, 120×40 and 80×24.
+
+`python benchmarks/timeline_frames.py [--ranges N…] [--frames N]`. A range is two events. The trace is the worst
+case: every range has a stage, a length and a gap drawn at random, so that nearly every column differs from the
+next. Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a process of its
+own, with the garbage collector as the console sets it.
+Targets at 120×40: 16 ms (median) and 33 ms (95%) at 100,000 events, 25 ms (median) at a million; a million
+loaded in 1 s, in 150 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from textual.drivers.headless_driver import HeadlessDriver
+
+from warpdeck.telemetry.trace.timeline import Clock, Marks, Slices, Timeline, Warps
+from warpdeck.tui.app import WarpdeckApp
+from warpdeck.tui.screens.timeline import TimelineScreen
+
+ROWS, STAGES = 64, 8
+ZOOMS = {"all": 1, "20x": 20, "1000x": 1000}
+
+
+class CountingDriver(HeadlessDriver):
+    """No terminal, but everything that would be written to one is made and counted."""
+
+    written = 0
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        CountingDriver.written += len(data.encode())
+
+
+def noise(ranges: int, seed: int = 0) -> Timeline:
+    """A trace of 64 warps with `ranges` ranges of 8 stages at random."""
+    rng = np.random.default_rng(seed)
+    each = ranges // ROWS
+    length, gap = rng.integers(5, 50, (ROWS, each)), rng.integers(0, 10, (ROWS, each))
+    end = np.cumsum(length + gap, axis=1).astype(np.float64)
+    row = np.repeat(np.arange(ROWS, dtype=np.int32), each)
+    count = len(row)
+    warp = np.arange(ROWS, dtype=np.int32)
+    zero = np.zeros(count, dtype=np.int16)
+    slices = Slices(
+        row,
+        rng.integers(0, STAGES, count).astype(np.int16),
+        (end - length).ravel(),
+        end.ravel(),
+        zero,
+        np.arange(count, dtype=np.int32) % 1000,
+        zero.astype(np.uint8),
+        zero.astype(np.uint8),
+        row,
+    )
+    warps = Warps(
+        warp // 4,
+        warp % 4,
+        warp // 4,
+        np.zeros(ROWS),
+        np.full(ROWS, end.max()),
+        np.full(ROWS, 2 * each),
+        np.zeros(ROWS, dtype=np.int64),
+        np.ones(ROWS, dtype=bool),
+    )
+    none = np.zeros(0)
+    marks = Marks(none.astype(np.int32), none.astype(np.int16), none, none.astype(np.int32), none)
+    names = tuple(f"stage{i}" for i in range(STAGES))
+    return Timeline(names, warps, slices, marks, (), 0, Clock("fit", 1.98, 0.5, 2.0, 33))
+
+
+async def painted(screen: TimelineScreen) -> None:
+    """Until what was asked to be redrawn has been written; no time is spent meanwhile."""
+    done = asyncio.Event()
+    screen.call_after_refresh(done.set)
+    await done.wait()
+
+
+async def measure(ranges: int, frames: int, size: tuple[int, int]) -> dict[str, object]:
+    """Open the screen and pan, in processor milliseconds a frame."""
+    timeline = noise(ranges)
+    began = time.perf_counter()
+    screen = TimelineScreen(timeline)
+    app = WarpdeckApp(screen)
+    app.driver_class = CountingDriver
+    found: dict[str, object] = {"ranges": ranges, "size": f"{size[0]}x{size[1]}"}
+
+    async def watch() -> None:
+        while not CountingDriver.written or not screen.is_current:
+            await asyncio.sleep(0.005)
+        found["load_s"] = round(time.perf_counter() - began, 3)
+        await asyncio.sleep(1.0)
+        pane = screen.pane
+        for name, factor in ZOOMS.items():
+            costs, written = [], CountingDriver.written
+            span = (pane.high - pane.low) / factor
+            for i in range(frames):
+                start = pane.low + (pane.high - pane.low - span) / 2 + i * span / 100
+                if (
+                    factor == 1
+                ):  # all is visible: nothing to pan to, so go from slightly less to slightly more
+                    span, start = (pane.high - pane.low) * (1 - 0.001 * (i % 90)), pane.low
+                cpu = time.process_time()
+                pane.set_view(start, start + span)
+                await painted(screen)
+                costs.append((time.process_time() - cpu) * 1e3)
+            costs.sort()
+            found[name] = {
+                "p50_ms": round(statistics.median(costs), 1),
+                "p95_ms": round(costs[int(0.95 * len(costs))], 1),
+                "kb": round((CountingDriver.written - written) / frames / 1024, 1),
+            }
+        found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+        found["rss_mb"] = round(resident_mb(), 1)
+        app.exit()
+
+    watching = asyncio.create_task(watch())
+    await app.run_async(size=size)
+    await watching
+    return found
+
+
+def resident_mb() -> float:
+    """Resident memory of this process now."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+
+
+def main() -> None:
+    """Measure each size in a process of its own and print a JSON document a line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranges", type=int, nargs="*", default=[50_000, 100_000, 500_000, 1_000_000])
+    parser.add_argument("--frames", type=int, default=60)
+    parser.add_argument("--one", nargs=3, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        ranges, width, height = options.one
+        print(json.dumps(asyncio.run(measure(ranges, options.frames, (width, height)))))
+        return
+    for ranges in options.ranges:
+        for width, height in ((120, 40), (80, 24)):
+            one = ["--one", str(ranges), str(width), str(height), "--frames", str(options.frames)]
+            subprocess.run([sys.executable, __file__, *one], check=True)
+
+
+if __name__ == "__main__":
+    main()
