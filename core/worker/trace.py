@@ -103,25 +103,26 @@ def trace_once(meter: Meter, subject: Subject, tracer: Tracer, payload: Mapping[
     blocks = int(payload["anchor_blocks"])
     memory = Buffer(lane.gpu, anchors_bytes(blocks))
     try:
-        readings = [_anchors(lane, memory.pointer + i * memory.nbytes // 2, blocks) for i in (0, 1)]
+        readings = [read_clocks(lane, memory.pointer + i * memory.nbytes // 2, blocks) for i in (0, 1)]
         meter.warm_up(subject, 1, _WARMUP)
         prepared = [tracer.clear(), *target.poison(), *subject.prepare(0), *cold]
         # Reading the clocks takes longer than queueing what follows: the launch doesn't wait for the host.
         lane.untimed([*prepared, readings[0], *subject.launches(0), readings[1]])
-        _copy(lane.gpu, tracer.rows, payload["files"]["rows"])
-        _copy(lane.gpu, memory, payload["files"]["anchors"])
+        copy_out(lane.gpu, tracer.rows, payload["files"]["rows"])
+        copy_out(lane.gpu, memory, payload["files"]["anchors"])
     finally:
         memory.free()
     return {"trace_damage": tracer.damage(), "sm_count": lane.sm_count}
 
 
-def _anchors(lane: Lane, pointer: int, blocks: int) -> Operation:
+def read_clocks(lane: Lane, pointer: int, blocks: int) -> Operation:
+    """The launch that reads both clocks on every SM, to `anchors_bytes` / 2 of memory."""
     values = (ctypes.c_uint64(pointer), ctypes.c_uint32(EDGES), ctypes.c_uint32(_SPACING_CYCLES))
     shared = lane.gpu.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     return lane.gpu.launch("helpers", "wd_anchors", (blocks, 1, 1), (32, 1, 1), shared, pack(*values))
 
 
-def _copy(gpu: Gpu, buffer: Buffer, path: str) -> None:
+def copy_out(gpu: Gpu, buffer: Buffer, path: str) -> None:
     """A buffer's bytes to a shared file. Raises WorkerFault; OSError or ValueError for the file."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), buffer.nbytes) as mapped:
         host = np.frombuffer(mapped, dtype=np.uint8)

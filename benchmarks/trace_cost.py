@@ -1,0 +1,344 @@
+"""What tracing costs and how well its times hold, on a live GPU; prints Markdown.
+
+    python benchmarks/trace_cost.py [--quick]
+
+Goals: an event takes at most 30 cycles of its warp, with 1 warp and with 4 on every SM; coarse stages (ten
+ranges a warp or fewer) slow a kernel by at most 0.5%, gemm's inner loop by at most 2%, each against the
+untraced kernel in one run; between SMs no effect lies before its cause by more than the printed uncertainty,
+which is at most 5 ns; durations agree with globaltimer within its step; buffers that are too small cost
+events, not faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from trace_bed import MARKS, Bed, markdown, percent
+
+from warpdeck.core.devices import open_recorded
+from warpdeck.core.errors import WarpdeckError
+from warpdeck.core.model import Candidate, Case, Protocol, Status
+from warpdeck.core.toolchain import default_pool
+from warpdeck.core.toolchain.compiled import Compiled, CompileRequest
+from warpdeck.core.tracing import TraceOptions, decoded
+from warpdeck.core.worker.buffers import Parameter
+from warpdeck.core.worker.gpu import Operation
+from warpdeck.core.workload import Workload
+from warpdeck.kernels import load_workload
+from warpdeck.kernels.recordings import open_device, recording_files
+from warpdeck.telemetry.trace import layout
+from warpdeck.telemetry.trace.timeline import Timeline
+
+SIZES = {"gemm": (1024, 2048), "reduction": (1024, 8192), "softmax": (1024, 8192)}
+COARSE = 10  # ranges a warp
+SMALL = (0, 1, 7)  # capacities
+HANDSHAKES = 100_000
+
+
+# -- the bundled kernels ---------------------------------------------------------------------------------
+
+
+def candidates(workload: Workload, case: Case) -> list[tuple[str, Candidate]]:
+    """A configuration of every variant: the fastest recorded one, else the baseline or the first valid."""
+    found: dict[str, tuple[str, Candidate]] = {}
+    for space in workload.spaces.values():
+        if space.variant in found:
+            continue
+        valid = space.configs(case.params)
+        config = next((c for c in [space.baseline] if c is not None and c in valid), valid[0])
+        try:
+            device = open_recorded("recorded:h200", recording_files())
+            backend = device.prepare(workload, space=space.name, cases=[case], seed=1)
+            every = backend.evaluate_many(
+                [workload.candidate(space.name, c) for c in valid], [case], Protocol()
+            )
+            best = min((e for e in every if e.status is Status.OK), key=lambda e: e.score_ms or math.inf)
+            config = best.candidate.config
+        except WarpdeckError:
+            pass  # nothing of this space or size is recorded
+        found[space.variant] = space.name, workload.candidate(space.name, config)
+    return list(found.values())
+
+
+def bundled(quick: bool) -> None:
+    """Slowdown of every bundled variant, and what happens in buffers that are too small."""
+    device: Any = open_device("cuda:0")
+    print(f"# Tracing on {device.info.name}\n")
+    slowdowns, resources, small, problems = [], [], [], []
+    for name, sizes in SIZES.items():
+        workload = load_workload(name)
+        cases = [workload.size_case(n) for n in (sizes[:1] if quick else sizes)]
+        backend = device.prepare(workload, space=next(iter(workload.spaces)), cases=cases, seed=1)
+        for case in cases:
+            for _, candidate in candidates(workload, case):
+                what = f"{name} {candidate.variant} {case.name}"
+                try:
+                    exact = backend.trace(candidate, case, TraceOptions())
+                    everywhere = backend.trace(candidate, case, TraceOptions(ctas=None))
+                    rows = [too_small(backend, candidate, case, n, exact) for n in SMALL]
+                except WarpdeckError as error:
+                    problems.append(f"{what}: {error}")
+                    continue
+                small.append([what, *rows])
+                timeline = decoded(exact)
+                events = timeline.events / len(timeline.warps.cta)
+                slowdowns.append(slowdown(what, events, exact.meta, everywhere.meta, timeline))
+                resources.append(used(what, exact.meta))
+        backend.close()
+    device.close()
+    print("## Slowdown against the untraced kernel, paired in one run, L2 cold\n")
+    print("Goal: +0.5% where a warp has up to 10 ranges, else +2%; 95% intervals.\n")
+    markdown(
+        ["kernel", "untraced", "16 CTAs record", "interval", "all CTAs", "interval", "ranges a warp", "goal"],
+        slowdowns,
+    )
+    print("## What tracing takes from the kernel\n")
+    markdown(["kernel", "registers", "occupancy", "spilled bytes", "code bytes"], resources)
+    print("## Buffers that are too small: dropped events, told and true\n")
+    markdown(["kernel", *(f"room for {n}" for n in SMALL)], small)
+    for problem in problems:
+        print(f"FAILED {problem}\n")
+
+
+def slowdown(what: str, events: float, some: Any, everywhere: Any, timeline: Timeline) -> list[str]:
+    """A row of the table."""
+    cells = [what, f"{some['overhead']['untraced_ms'] * 1e3:.2f} µs"]
+    for meta in (some, everywhere):
+        cost = meta["overhead"]
+        cells += [percent(cost["ratio"]), " to ".join(percent(x) for x in cost["ci"])]
+    ranges = len(timeline.slices.row) / len(timeline.warps.cta)
+    limit = 1.005 if ranges <= COARSE else 1.02
+    met = [meta["overhead"]["ratio"] <= limit for meta in (some, everywhere)]
+    verdict = f"{(limit - 1) * 100:g}%: " + ("met" if all(met) else "missed" if not any(met) else "met by 16")
+    if timeline.mispaired_count or timeline.dropped:
+        verdict += f", {timeline.mispaired_count} mispaired, {timeline.dropped} dropped"
+    return [*cells, f"{ranges:.1f} ({events:.0f} events)", verdict]
+
+
+def used(what: str, meta: Any) -> list[str]:
+    """A row of the table."""
+    before, after = meta["resources"]["untraced"], meta["resources"]["traced"]
+
+    def change(key: str, form: str = "{}") -> str:
+        return " → ".join(form.format(x[key]) if x[key] is not None else "–" for x in (before, after))
+
+    cells = [change("registers"), change("occupancy", "{:.0%}"), change("spill_bytes"), change("code_bytes")]
+    return [what, *cells]
+
+
+def too_small(backend: Any, candidate: Candidate, case: Case, capacity: int, exact: Any) -> str:
+    """Trace with little room: the count must be the exact one's."""
+    raw = backend.trace(candidate, case, TraceOptions(capacity=capacity, overhead=False))
+    told = decoded(raw).dropped
+    attempted = exact.headers["count"].astype(np.int64)
+    true = int(np.maximum(attempted - capacity, 0).sum())
+    return f"{told:,}" if told == true else f"{told:,}, not {true:,}"
+
+
+# -- kernels of our own ----------------------------------------------------------------------------------
+
+
+def compiled(cc: tuple[int, int], language: str, entry: str, events: int, work: int) -> Compiled:
+    """The kernels in benchmarks/workloads/marks, with markers compiled in."""
+    file = MARKS / ("kernel.cu" if language == "cuda" else "kernel.py")
+    return (
+        default_pool()
+        .submit_request(
+            CompileRequest(
+                language,
+                str(file.resolve()),
+                (entry,),
+                cc,
+                parameters=(("float32", 1), ("float32", -1), ("int32", -1)),
+                knobs={"EVENTS": events, "WORK": work},
+                trace=True,
+            )
+        )
+        .result()
+    )
+
+
+def arguments(length: int, number: float, rounds: int) -> list[Parameter]:
+    """(out, a, rounds) of every kernel there."""
+    return [
+        Parameter("out", "buffer", "float32", "out", (length,), 4 * length),
+        Parameter("a", "scalar", "float32", value=number),
+        Parameter("rounds", "scalar", "int32", value=rounds),
+    ]
+
+
+def launcher(
+    bed: Bed,
+    code: Compiled,
+    where: tuple[int, int],
+    taken: list[Parameter],
+    out: int,
+    *,
+    shared: int = 0,
+) -> Callable[[int], Operation]:
+    """Makes the launch of a module's one kernel, of (CTAs, warps), from the address that it takes last."""
+    ((entry, symbol),) = code.entries.items()
+    bed.load(entry + code.code_hash, code)
+
+    def make(address: int) -> Operation:
+        return bed.launch(
+            entry + code.code_hash,
+            symbol,
+            (where[0], 1, 1),
+            (32 * where[1], 1, 1),
+            taken,
+            {"out": out},
+            language=code.language,
+            shared=shared,
+            trace=address,
+        )
+
+    return make
+
+
+def event_cost(bed: Bed, rounds: int = 128, repeats: int = 5) -> None:
+    """Cycles an event takes of its warp: a loop of 16 events, less the same loop without them."""
+    rows = []
+    for language, work in (("cuda", 0), ("cuda", 8), ("numba", 0)):
+        for ctas, warps in ((1, 1), (int(bed.info["sm_count"]), 4)):
+            threads = ctas * warps * 32
+            out = bed.upload(np.zeros(threads, np.float32))
+            cycles: list[float] = []
+            for events in (0, 1):
+                code = compiled(bed.cc, language, "ticks", events, work)
+                launch = launcher(bed, code, (ctas, warps), arguments(threads, 1.0, rounds), out)
+                expected, taken = 16 * rounds * events, []
+                for _ in range(repeats):
+                    head = bed.trace(launch, ctas, warps, 16 * rounds, code.stages).headers
+                    if len(head) != ctas * warps or (head["count"] != expected).any():
+                        raise SystemExit(f"{language}: not every warp counted {expected} events")
+                    taken.append(float(np.median(head["clock_end"] - head["clock_begin"])))
+                cycles.append(float(np.median(taken)))
+            bed.free(out)
+            each = (cycles[1] - cycles[0]) / (16 * rounds)
+            rows.append(
+                [
+                    "CUDA C++" if language == "cuda" else "Numba",
+                    f"after {work} dependent multiply-adds" if work else "back to back",
+                    f"{ctas} × {warps}",
+                    f"{each:.1f}",
+                    "met" if each <= 30 else "missed",
+                ]
+            )
+    print("## One event, in cycles of its warp (goal: 30)\n")
+    markdown(["language", "events", "CTAs × warps", "cycles", "goal"], rows)
+
+
+def durations(bed: Bed, rounds: int = 64, warps: int = 4) -> None:
+    """Stages that wait for a given time, against what globaltimer said."""
+    sms, code = int(bed.info["sm_count"]), compiled(bed.cc, "cuda", "waits", 1, 0)
+    out = bed.upload(np.zeros(sms, np.float32))
+    launch = launcher(bed, code, (sms, warps), arguments(sms, 200.0, rounds), out)
+    timeline = decoded(bed.trace(launch, sms, warps, 4 * rounds, code.stages))
+    bed.free(out)
+    lasted, said = waited(timeline)
+    apart, step = lasted - said, timeline.clock.tick_ns
+    rate = np.polyfit(said, lasted, 1)[0]
+    print("## Durations against globaltimer\n")
+    markdown(
+        ["stages", "lasting", "step", "mean difference", "largest", "goal: the step", "rate"],
+        [
+            [
+                f"{len(lasted):,}",
+                f"{said.min():.0f} to {said.max():.0f} ns",
+                f"{step:g} ns",
+                f"{apart.mean():+.1f} ns",
+                f"{np.abs(apart).max():.1f} ns",
+                "met" if np.abs(apart).max() <= step else "missed",
+                f"1 {rate - 1:+.1e}",
+            ]
+        ],
+    )
+
+
+def waited(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """How long each stage lasted by the trace and by globaltimer, ns."""
+    slices, marks = timeline.slices, timeline.marks
+    by_start = np.lexsort((slices.start_ns, slices.row))
+    lasted = (slices.end_ns - slices.start_ns)[by_start]
+    said = marks.value[np.lexsort((marks.time_ns, marks.row))]
+    if len(said) != len(lasted) or timeline.mispaired_count or timeline.dropped:
+        raise SystemExit(f"{len(lasted)} stages, {len(said)} values, {timeline.mispaired_count} mispaired")
+    return lasted, said
+
+
+def handshakes(bed: Bed) -> None:
+    """Flags between SMs: no effect before its cause, and how far the two directions differ."""
+    sms, code = int(bed.info["sm_count"]) // 2 * 2, compiled(bed.cc, "cuda", "handshakes", 1, 0)
+    strides = [s for s in (1, 5, 7, 13, 17, 25) if math.gcd(s, sms) == 1]
+    rounds = -(-HANDSHAKES // (len(strides) * sms)) + 1
+    flags = bed.upload(np.zeros(32 * sms, np.float32))
+    rows, total = [], 0
+    for stride in strides:
+        taken = arguments(32 * sms, float(stride), rounds)
+        launch = launcher(bed, code, (sms, 1), taken, flags, shared=int(bed.info["max_shared_bytes"]))
+        cleared = [bed.fill(flags, 128 * sms)]
+        raw = bed.trace(launch, sms, 1, 2 * rounds, code.stages, before=cleared, warmups=1)
+        closed = raw.headers["magic"] == layout.MAGIC_CLOSED
+        if not closed.all() or len(np.unique(raw.headers["sm"])) != sms:
+            raise SystemExit(f"stride {stride}: the CTAs didn't all run side by side on SMs of their own")
+        timeline = decoded(raw)
+        gap = between(timeline, stride, sms, 2 * rounds)
+        total += gap.size
+        apart = np.abs(gap[:, 0::2].min(axis=1) - gap[:, 1::2].min(axis=1)) / 2
+        allowed = timeline.clock.uncertainty_ns
+        rows.append(
+            [
+                stride,
+                f"{gap.size:,}",
+                f"{gap.min():.1f} ns",
+                int((gap < -allowed).sum()),
+                f"{np.median(apart):.1f} ns",
+                f"{apart.max():.1f} ns",
+                f"±{allowed:.2f} ns",
+                f"{timeline.clock.method} of {timeline.clock.anchors:,} readings {timeline.clock.reason}",
+            ]
+        )
+    bed.free(flags)
+    print(f"## {total:,} flag handshakes between SMs\n")
+    print(
+        "From cause to effect; below zero an effect would come before its cause. Half the difference of the"
+    )
+    print("fastest flag each way bounds how far a pair of SMs is apart, if the ways are equally long.\n")
+    half = "half difference"
+    markdown(
+        ["pairing", "flags", "shortest", "violations", half, "largest", "printed uncertainty", "clock"], rows
+    )
+
+
+def between(timeline: Timeline, stride: int, sms: int, turns: int) -> np.ndarray:
+    """From each cause to its effect, ns: [pair, turn]."""
+    marks, names = timeline.marks, list(timeline.stages)
+    place = timeline.warps.cta[marks.row].astype(np.int64) * stride % sms
+    found = np.full((2, sms // 2, turns), np.nan)
+    for which, name in enumerate(("cause", "effect")):
+        mine = marks.stage == names.index(name)
+        found[which, place[mine] // 2, marks.payload[mine] - 1] = marks.time_ns[mine]
+    gap = found[1] - found[0]
+    if np.isnan(gap).any():
+        raise SystemExit("a handshake has no cause or no effect")
+    return gap
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="cost and precision of tracing")
+    parser.add_argument("--quick", action="store_true", help="the first size of each workload only")
+    options = parser.parse_args()
+    bundled(options.quick)
+    with Bed() as bed:
+        event_cost(bed)
+        durations(bed)
+        handshakes(bed)
+
+
+if __name__ == "__main__":
+    main()
