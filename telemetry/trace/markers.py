@@ -16,7 +16,7 @@ from .marking import Call, Function, MarkerError, Rewriter, dotted, placed
 __all__ = ["PARAMETER", "MarkerError", "instrument", "strip"]
 
 PARAMETER = "_wd_trace"  # the last one of a traced kernel: the address of a `layout.DESCRIPTOR`, uint64
-_DEVICE, _BASE, _CAPACITY, _COUNT = "_wd_device", "_wd_base", "_wd_capacity", "_wd_count"
+_DEVICE, _NEXT, _LEFT = "_wd_device", "_wd_next", "_wd_left"
 _SUB_KINDS = {
     "start": layout.SUB_START,
     "stop": layout.SUB_STOP,
@@ -154,8 +154,7 @@ class _Tracer(Rewriter):
 
     def function(self, node: ast.FunctionDef, function: Function) -> None:
         at = 1 if _is_docstring(node.body[0]) else 0
-        state = ast.Tuple([ast.Name(n, ast.Store()) for n in (_BASE, _CAPACITY, _COUNT)], ast.Store())
-        begin = ast.Assign([state], _device_call("begin", ast.Name(PARAMETER, ast.Load())))
+        begin = ast.Assign([_state(ast.Store())], _device_call("begin", ast.Name(PARAMETER, ast.Load())))
         node.body.insert(at, placed(begin, node.body[at]))
         if not isinstance(node.body[-1], ast.Return):
             node.body.append(self._finish(node.body[-1]))
@@ -207,13 +206,17 @@ class _Tracer(Rewriter):
         return self._advance(at, "record_with", ast.Constant(word), second, ast.Constant(mask))
 
     def _advance(self, at: ast.stmt, name: str, *arguments: ast.expr) -> ast.stmt:
-        """A call that writes records and gives the new count of them."""
-        state = [ast.Name(n, ast.Load()) for n in (_BASE, _CAPACITY, _COUNT)]
-        return placed(ast.Assign([ast.Name(_COUNT, ast.Store())], _device_call(name, *state, *arguments)), at)
+        """A call that writes records and gives the state after them."""
+        call = _device_call(name, *_state(ast.Load()).elts, *arguments)
+        return placed(ast.Assign([_state(ast.Store())], call), at)
 
     def _finish(self, at: ast.stmt) -> ast.stmt:
-        state = [ast.Name(n, ast.Load()) for n in (_BASE, _COUNT)]
-        return placed(ast.Expr(_device_call("end", *state)), at)
+        address = ast.Name(PARAMETER, ast.Load())
+        return placed(ast.Expr(_device_call("end", address, *_state(ast.Load()).elts)), at)
+
+
+def _state(context: ast.expr_context) -> ast.Tuple:
+    return ast.Tuple([ast.Name(name, context) for name in (_NEXT, _LEFT)], context)
 
 
 def _device_call(name: str, *arguments: ast.expr) -> ast.Call:

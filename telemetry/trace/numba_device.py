@@ -1,9 +1,10 @@
 """What a traced Numba kernel calls in place of its stage markers (see `layout.py` for the bytes).
 
-A warp's state is three numbers: the address of its first record (0: nothing is recorded by this thread),
-the records its row has room for (0 for every lane but the first), and the records attempted so far. Every
-record is one straight-line inline-assembly statement with the bound check as a predicate, the clock read and
-the store, so that nothing comes between them. No branches, fences, atomics or barriers.
+A thread's state is two numbers: where the next record goes, and how many more there is room for (negative
+once some were dropped). Both are 0 at first but in lane 0 of a traced warp. `next + 8 * left` never changes:
+it is the end of the row, or 0. Every record is one straight-line inline-assembly statement with the bound
+check as a predicate, the clock read and the store, so that nothing comes between them. No branches, fences,
+atomics or barriers.
 """
 
 from __future__ import annotations
@@ -18,12 +19,8 @@ from numba.cuda.extending import intrinsic
 from . import layout
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-_STATE = types.Tuple((types.uint64, types.uint32, types.uint32))
-_TIME, _END, _COUNT, _GAP_END = (
-    layout.HEADER_BYTES - layout.HEADER.fields[name][1]  # type: ignore[index]  # bytes before the records
-    for name in ("time_begin", "time_end", "count", "gap_end")
-)
-assert [layout.HEADER.fields[n][1] for n in ("sm", "cta", "warp")] == [4, 8, 12]  # type: ignore[index]
+_STATE = types.Tuple((types.uint64, types.int32))
+_AT = {name: place[1] for name, place in (layout.HEADER.fields or {}).items()}  # bytes from a row's begin
 
 # Both clocks, the timer between two reads of the counter: tm, c0 and gap. Volatile reads keep their order.
 # The predicate, which differs between threads, keeps the last one off the slower uniform path (S2UR).
@@ -96,45 +93,46 @@ add.u64 wide, row, {layout.HEADER_BYTES};
 selp.b64 $0, wide, 0, p;
 @p st.global.v4.u32 [row], {{{layout.MAGIC_OPEN}, sm, cta, warp}};
 {_CLOCKS}
-@p st.global.v2.u64 [row+{layout.HEADER_BYTES - _TIME}], {{tm, c0}};
-@p st.global.v4.u32 [row+{layout.HEADER_BYTES - _COUNT}], {{0, gap, 0, warps}};
+@p st.global.v2.u64 [row+{_AT["time_begin"]}], {{tm, c0}};
+@p st.global.v4.u32 [row+{_AT["count"]}], {{0, gap, 0, warps}};
 }}"""
 
 _FINISH = f"""{{
 .reg .pred p;
-.reg .b32 gap;
-.reg .b64 tm, c0, c1;
-setp.ne.u64 p, $0, 0;
+.reg .b32 gap, cap, count;
+.reg .b64 row, tm, c0, c1;
+mad.wide.s32 row, $2, {layout.RECORD_BYTES}, $1;
+setp.ne.u64 p, row, 0;
 {_CLOCKS}
-@p st.global.v2.u64 [$0+-{_END}], {{tm, c0}};
-@p st.global.u32 [$0+-{_COUNT}], $1;
-@p st.global.u32 [$0+-{_GAP_END}], gap;
-@p st.global.u32 [$0+-{layout.HEADER_BYTES}], {layout.MAGIC_CLOSED};
+mov.u32 cap, 0;
+@p ld.global.u32 cap, [$0+8];
+sub.u32 count, cap, $2;
+mul.wide.u32 c1, cap, {layout.RECORD_BYTES};
+sub.u64 row, row, c1;
+@p st.global.v2.u64 [row+{_AT["time_end"] - layout.HEADER_BYTES}], {{tm, c0}};
+@p st.global.u32 [row+{_AT["count"] - layout.HEADER_BYTES}], count;
+@p st.global.u32 [row+{_AT["gap_end"] - layout.HEADER_BYTES}], gap;
+@p st.global.u32 [row+{-layout.HEADER_BYTES}], {layout.MAGIC_CLOSED};
 }}"""
 
-_RECORD = f"""{{
+_RECORD = """{
 .reg .pred p;
 .reg .b32 now;
-.reg .b64 at;
-setp.lt.u32 p, $2, $1;
-mad.wide.u32 at, $2, {layout.RECORD_BYTES}, $0;
+setp.gt.s32 p, $1, 0;
 mov.u32 now, %clock;
-@p st.global.cs.v2.u32 [at], {{now, $3}};
-}}"""
+@p st.global.cs.v2.u32 [$0], {now, $2};
+}"""
 
 _RAW = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
 # A value's two records: the second has the number where others have the clock.
 _VALUE = f"""{{
 .reg .pred p, q;
-.reg .b32 now, next;
-.reg .b64 at;
-setp.lt.u32 p, $2, $1;
-add.u32 next, $2, 1;
-setp.lt.u32 q, next, $1;
-mad.wide.u32 at, $2, {layout.RECORD_BYTES}, $0;
+.reg .b32 now;
+setp.gt.s32 p, $1, 0;
+setp.gt.s32 q, $1, 1;
 mov.u32 now, %clock;
-@p st.global.cs.v2.u32 [at], {{now, $3}};
-@q st.global.cs.v2.u32 [at+{layout.RECORD_BYTES}], {{$4, {_RAW}}};
+@p st.global.cs.v2.u32 [$0], {{now, $2}};
+@q st.global.cs.v2.u32 [$0+{layout.RECORD_BYTES}], {{$3, {_RAW}}};
 }}"""
 
 
@@ -143,9 +141,9 @@ def _assembly(text: str, result: Any, arguments: list[Any], constraints: str) ->
 
 
 _begin = _assembly(_BEGIN, ir.LiteralStructType([_I64, _I32]), [_I64], "=l,=r,l,~{memory}")
-_end = _assembly(_FINISH, ir.VoidType(), [_I64, _I32], "l,r,~{memory}")
-_record = _assembly(_RECORD, ir.VoidType(), [_I64, _I32, _I32, _I32], "l,r,r,r,~{memory}")
-_value = _assembly(_VALUE, ir.VoidType(), [_I64, _I32, _I32, _I32, _I32], "l,r,r,r,r,~{memory}")
+_end = _assembly(_FINISH, ir.VoidType(), [_I64, _I64, _I32], "l,l,r,~{memory}")
+_record = _assembly(_RECORD, ir.VoidType(), [_I64, _I32, _I32], "l,r,r,~{memory}")
+_value = _assembly(_VALUE, ir.VoidType(), [_I64, _I32, _I32, _I32], "l,r,r,r,~{memory}")
 
 
 def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
@@ -153,65 +151,69 @@ def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
     return context.cast(builder, value, kind, types.uint32)
 
 
-def _advance(builder: Any, count: Any, records: int) -> Any:
-    return builder.add(count, ir.Constant(_I32, records))
+def _advanced(context: Any, builder: Any, signature: Any, args: Any, records: int) -> Any:
+    """The state after `records` more."""
+    state = [
+        builder.add(args[0], ir.Constant(_I64, records * layout.RECORD_BYTES)),
+        builder.sub(args[1], ir.Constant(_I32, records)),
+    ]
+    return context.make_tuple(builder, signature.return_type, state)
 
 
 @intrinsic
 def begin(typing_context, address):
-    """Write this warp's header if it is traced. Returns its state: (first record, capacity, count)."""
+    """Write this warp's header if it is traced. Returns this thread's state: (next, left)."""
 
     def codegen(context, builder, signature, args):
         made = builder.call(_begin, [args[0]])
         state = [builder.extract_value(made, i) for i in range(2)]
-        return context.make_tuple(builder, signature.return_type, [*state, ir.Constant(_I32, 0)])
+        return context.make_tuple(builder, signature.return_type, state)
 
     return _STATE(types.uint64), codegen
 
 
 @intrinsic
-def end(typing_context, base, count):
+def end(typing_context, address, following, left):
     """Complete this warp's header."""
 
     def codegen(context, builder, signature, args):
         builder.call(_end, list(args))
         return context.get_dummy_value()
 
-    return types.void(types.uint64, types.uint32), codegen
+    return types.void(types.uint64, *_STATE), codegen
 
 
 @intrinsic
-def record(typing_context, base, capacity, count, word):
-    """Write one record. Returns the new count."""
+def record(typing_context, following, left, word):
+    """Write one record. Returns the new state."""
 
     def codegen(context, builder, signature, args):
         builder.call(_record, list(args))
-        return _advance(builder, args[2], 1)
+        return _advanced(context, builder, signature, args, 1)
 
-    return types.uint32(types.uint64, types.uint32, types.uint32, types.uint32), codegen
+    return _STATE(*_STATE, types.uint32), codegen
 
 
 @intrinsic
-def record_with(typing_context, base, capacity, count, word, payload, mask):
-    """Write one record with the payload's bits that `mask` keeps. Returns the new count."""
+def record_with(typing_context, following, left, word, payload, mask):
+    """Write one record with the payload's bits that `mask` keeps. Returns the new state."""
     if not isinstance(payload, types.Integer | types.Boolean):
         raise NumbaTypeError(f"a stage's payload is a whole number, not {payload}")
 
     def codegen(context, builder, signature, args):
-        kept = builder.and_(_word(context, builder, args[4], signature.args[4]), args[5])
-        builder.call(_record, [*args[:3], builder.or_(args[3], kept)])
-        return _advance(builder, args[2], 1)
+        kept = builder.and_(_word(context, builder, args[3], signature.args[3]), args[4])
+        builder.call(_record, [*args[:2], builder.or_(args[2], kept)])
+        return _advanced(context, builder, signature, args, 1)
 
-    state = (types.uint64, types.uint32, types.uint32)
-    return types.uint32(*state, types.uint32, payload, types.uint32), codegen
+    return _STATE(*_STATE, types.uint32, payload, types.uint32), codegen
 
 
 @intrinsic
-def value(typing_context, base, capacity, count, name, number):
-    """Write a number in two records: an integer's low 32 bits, or a float32. Returns the new count."""
+def value(typing_context, following, left, name, number):
+    """Write a number in two records: an integer's low 32 bits, or a float32. Returns the new state."""
     if isinstance(number, types.Float):
         sub, kind = layout.SUB_VALUE_F32, types.float32
-    elif isinstance(number, types.Boolean) or (number in types.unsigned_domain):
+    elif isinstance(number, types.Boolean) or number in types.unsigned_domain:
         sub, kind = layout.SUB_VALUE_U32, types.uint32
     elif isinstance(number, types.Integer):
         sub, kind = layout.SUB_VALUE_I32, types.int32
@@ -220,14 +222,14 @@ def value(typing_context, base, capacity, count, name, number):
     word = layout.word(layout.KIND_EXTENDED, 0, sub << layout.SUB_SHIFT)
 
     def codegen(context, builder, signature, args):
-        bits = context.cast(builder, args[4], signature.args[4], kind)
+        bits = context.cast(builder, args[3], signature.args[3], kind)
         if kind is types.float32:
             bits = builder.bitcast(bits, _I32)
-        name = builder.shl(args[3], ir.Constant(_I32, layout.PAYLOAD_BITS))
-        builder.call(_value, [*args[:3], builder.or_(name, ir.Constant(_I32, word)), bits])
-        return _advance(builder, args[2], 2)
+        name = builder.shl(args[2], ir.Constant(_I32, layout.PAYLOAD_BITS))
+        builder.call(_value, [*args[:2], builder.or_(name, ir.Constant(_I32, word)), bits])
+        return _advanced(context, builder, signature, args, 2)
 
-    return types.uint32(types.uint64, types.uint32, types.uint32, types.uint32, number), codegen
+    return _STATE(*_STATE, types.uint32, number), codegen
 
 
 @intrinsic
