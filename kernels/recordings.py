@@ -12,6 +12,7 @@ import platformdirs
 
 from ..core import devices, exchange
 from ..core import recording as recordings
+from ..core.check import Plans
 from ..core.devices.base import Device
 from ..core.errors import UsageError
 from ..core.exchange.write import kernel_tuner_cache, t4_document
@@ -35,19 +36,22 @@ def recording_files() -> list[Path]:
     return [*sorted(BUNDLED.rglob(f"*{SUFFIX}")), *sorted(user_folder().glob(f"*{SUFFIX}"))]
 
 
-def open_device(spec: str = "auto", *, allow_shared: bool = False, ahead: bool = False) -> Device:
+def open_device(
+    spec: str = "auto", *, allow_shared: bool = False, plans: Plans | None = None, ahead: bool = False
+) -> Device:
     """Open a device; recorded ones are looked up by name among `recording_files()`.
 
     Args:
         spec: `auto` (a CUDA GPU, else the default recording), `cuda:N`, `recorded:NAME` or `recorded:FILE`.
         allow_shared: measure although other processes use the GPU.
+        plans: check plans that were begun before; None: make them when needed.
         ahead: a whole run follows, so that what it will need may be begun at once.
 
     Raises:
         UsageError: not a device, an unknown recording, or a file that is none.
         NoDeviceError: the CUDA device or its driver isn't there.
     """
-    return devices.open_device(spec, recording_files(), allow_shared=allow_shared, ahead=ahead)
+    return devices.open_device(spec, recording_files(), allow_shared=allow_shared, plans=plans, ahead=ahead)
 
 
 @dataclass(frozen=True)

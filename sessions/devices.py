@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from ..core.bench import performance_cases
+from ..core.check import Plans
 from ..core.devices.base import Device
 from ..core.errors import WarpdeckError
 from ..kernels.imported import open_workload
@@ -13,6 +15,7 @@ from ..kernels.recordings import open_device
 from .spec import RunSpec
 
 MOST_AHEAD = 64  # configurations of one workload that are compiled before its turn
+MOST_BYTES = 64 << 20  # of a case's buffers, for its inputs to be computed before its turn
 
 
 class SharedDevice:
@@ -26,6 +29,7 @@ class SharedDevice:
         self._coming = list(specs)
         self._device: Device | None = None
         self._asked: tuple[str, bool] | None = None
+        self._plans: Plans | None = None
 
     def open(self, spec: RunSpec) -> Device:
         """The device of the run whose turn it is. Raises as `open_device`."""
@@ -34,10 +38,18 @@ class SharedDevice:
         if self._device is not None and self._asked == asked:
             return self._device
         self.close()
-        vendor = open_workload(spec.workload).vendor_name is not None
-        self._device = open_device(spec.device, allow_shared=spec.allow_shared, ahead=vendor)
         self._asked = asked
-        self._compile_ahead(self._device, [spec, *self._same()])
+        same = [spec, *self._same()]
+        workload = open_workload(spec.workload)
+        if spec.device.startswith("cuda"):
+            self._plans = Plans()
+            for each in same:
+                self._plan_ahead(self._plans, each, whole=each is spec)
+        vendor = workload.vendor_name is not None
+        self._device = open_device(
+            spec.device, allow_shared=spec.allow_shared, plans=self._plans, ahead=vendor
+        )
+        self._compile_ahead(self._device, same)
         return self._device
 
     def leave(self) -> None:
@@ -55,6 +67,9 @@ class SharedDevice:
         device, self._device = self._device, None
         if device is not None:
             device.close()
+        plans, self._plans = self._plans, None
+        if plans is not None:
+            plans.close()
 
     def _same(self) -> list[RunSpec]:
         """The runs that follow on this device."""
@@ -64,6 +79,16 @@ class SharedDevice:
                 break
             found.append(spec)
         return found
+
+    @staticmethod
+    def _plan_ahead(plans: Plans, spec: RunSpec, *, whole: bool) -> None:
+        """Begin a run's inputs and references; unless it is the next one, only small ones, which neither fill
+        the disk nor keep many cores busy while another run measures."""
+        with suppress(WarpdeckError):  # its own run will say so
+            workload = open_workload(spec.workload)
+            cases = performance_cases(workload, spec.sizes)
+            if whole or all(workload.total_bytes(case) <= MOST_BYTES for case in cases):
+                plans.begin(workload, cases, spec.seed)
 
     @staticmethod
     def _compile_ahead(device: Device, specs: Sequence[RunSpec]) -> None:

@@ -19,9 +19,19 @@ What a workload supplies in `reference.py` (one self-contained NumPy file):
   sums) or "python", and `exact = true` (outputs must equal the reference rounded to their type).
 """
 
+from .ahead import Plans, draws
 from .compare import Comparison, compare
 from .derived import covering_configs, derived_cases
 from .inputs import POOL
 from .plan import CheckPlan
 
-__all__ = ["POOL", "CheckPlan", "Comparison", "compare", "covering_configs", "derived_cases"]
+__all__ = [
+    "POOL",
+    "CheckPlan",
+    "Comparison",
+    "Plans",
+    "compare",
+    "covering_configs",
+    "derived_cases",
+    "draws",
+]

@@ -6,8 +6,10 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from .. import exchange
+from ..check import Plans
 from ..errors import NoDeviceError, UsageError
 from ..recording import SUFFIX
 from .base import Backend, Device, Paired
@@ -19,25 +21,30 @@ DEFAULT_RECORDING = "recorded:h200"
 
 
 def open_device(
-    spec: str, recording_files: Iterable[Path] = (), *, allow_shared: bool = False, ahead: bool = False
+    spec: str,
+    recording_files: Iterable[Path] = (),
+    *,
+    allow_shared: bool = False,
+    plans: Plans | None = None,
+    ahead: bool = False,
 ) -> Device:
     """Open `auto`, `cuda:N`, `recorded:NAME` or `recorded:FILE`.
 
     `recording_files` are the files that a NAME is looked up in (bundled with workloads or imported by the
     user). `auto` takes the first CUDA GPU, else the default recording. NoDeviceError if a CUDA device was
-    asked for and isn't there; UsageError for anything that can't be a device. `ahead`: a whole run follows
-    (see `CudaDevice`).
+    asked for and isn't there; UsageError for anything that can't be a device. `plans` and
+    `ahead`: see `CudaDevice`.
     """
     if spec == "auto":
         try:
-            return _open_cuda(0, allow_shared, ahead)
+            return _open_cuda(0, allow_shared=allow_shared, plans=plans, ahead=ahead)
         except NoDeviceError:
             return open_recorded(DEFAULT_RECORDING, recording_files)
     if spec.startswith("recorded:"):
         return open_recorded(spec, recording_files)
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", spec)
     if match:
-        return _open_cuda(int(match[1] or 0), allow_shared, ahead)
+        return _open_cuda(int(match[1] or 0), allow_shared=allow_shared, plans=plans, ahead=ahead)
     near = difflib.get_close_matches(spec, ["auto", "cuda:0", DEFAULT_RECORDING], n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     raise UsageError(f"unknown device '{spec}': use auto, cuda:N, recorded:NAME or recorded:FILE{hint}")
@@ -61,7 +68,7 @@ def open_recorded(spec: str, files: Iterable[Path]) -> RecordedDevice:
     return RecordedDevice(spec, found)
 
 
-def _open_cuda(index: int, allow_shared: bool, ahead: bool) -> Device:
+def _open_cuda(index: int, **options: Any) -> Device:
     from .cuda import CudaDevice
 
-    return CudaDevice(index, allow_shared=allow_shared, ahead=ahead)
+    return CudaDevice(index, **options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...telemetry import nvml
+from ..check import Plans
 from ..errors import NoDeviceError
 from ..lock import gpu_lock
 from ..model import Candidate, Case, DeviceInfo, Status
@@ -31,6 +32,7 @@ class CudaDevice:
     Args:
         index: CUDA's ordinal.
         allow_shared: measure although other processes use the GPU; results are labelled.
+        plans: where to take check plans from.
         ahead: a whole run follows: start at once to import the vendor's library, and create the second
             context that it will need beside the first.
 
@@ -39,7 +41,9 @@ class CudaDevice:
         WarpdeckError: another run holds the GPU.
     """
 
-    def __init__(self, index: int = 0, *, allow_shared: bool = False, ahead: bool = False) -> None:
+    def __init__(
+        self, index: int = 0, *, allow_shared: bool = False, plans: Plans | None = None, ahead: bool = False
+    ) -> None:
         _require_driver()
         self._index = index
         self._allow_shared = allow_shared
@@ -48,6 +52,7 @@ class CudaDevice:
         self._handles: list[WorkerHandle] = []  # those that have, or had, a context
         self._spares: deque[Future[WorkerHandle]] = deque()
         try:
+            self.plans = plans or self._resources.enter_context(Plans())
             self._server = self._resources.enter_context(ForkServer())
             self.pool = self._resources.enter_context(CompilePool())
             self._background = self._resources.enter_context(ThreadPoolExecutor(2, "warpdeck-device"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...telemetry.ncu.counters import Counters
-from ..check import CheckPlan
 from ..errors import UsageError, WarpdeckError
 from ..model import (
     CacheMode,
@@ -66,17 +64,12 @@ class CudaBackend:
         self._device = device
         self._workload = workload
         self._cases = tuple(cases)
-        names = {case.name for case in cases}
-        self._correctness = [c for c in workload.correctness_cases() if c.name not in names]
-        # A seed makes a run repeatable; code that may be hostile gets data it can't know in advance.
-        secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
-        self._plan = CheckPlan(workload, [*self._correctness, *cases], seed=None if secret else seed)
+        self._ready = device.plans.take(workload, self._cases, seed)
+        self._correctness = self._ready.correctness
         self._watch = Watch(device.info.uuid or "", allow_shared=allow_shared)
         self._session = Session(
-            device.spawn, workload, self._plan, self._watch, vendor=device.vendor, others=device.pids
+            device.spawn, workload, self._ready.plan, self._watch, vendor=device.vendor, others=device.pids
         )
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
-        self._strong: Future[None] | None = self._background.submit(self._plan.assert_strong)
         self._codes = Codes(workload, device.pool, device.cc, device.limits)
         self._measured: dict[Any, Evaluation] = {}  # by binary and launches
         self._proven: set[str] = set()  # candidates that passed the correctness cases in this run
@@ -150,7 +143,7 @@ class CudaBackend:
     def _run(
         self, base: Evaluation, code: Code, cases: Sequence[Case], protocol: Protocol | None
     ) -> Evaluation:
-        self._require_strong()
+        self._ready.require_strong()
         handle = self._worker(base.candidate)
         checks: list[CheckResult] = []
         measurements: list[Measurement] = []
@@ -250,12 +243,6 @@ class CudaBackend:
             self._session.retire(handle)
         return replace(evaluation, checks=tuple(checks))
 
-    def _require_strong(self) -> None:
-        """Wait for the inputs; raise VerificationError if the cases prove nothing."""
-        if self._strong is not None:
-            self._strong.result()
-            self._strong = None
-
     # -- the environment's protocol ----------------------------------------------------------------
 
     def quick(
@@ -296,7 +283,7 @@ class CudaBackend:
 
     def _first(self, handle: WorkerHandle, candidate: Candidate, case: Case) -> dict[str, Any] | None:
         """Compile, check and bind; None (and a remembered status) if the candidate fails."""
-        self._require_strong()
+        self._ready.require_strong()
         try:
             code = self._codes.get(candidate, [case])
             problem = self._codes.problem(code, [case])
@@ -322,7 +309,7 @@ class CudaBackend:
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
         """A B B A and B A A B in one fresh context, kept while comparisons follow each other (of code of
         others: while the same two are compared on further cases)."""
-        self._require_strong()
+        self._ready.require_strong()
         codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
         handle = self._pair_worker(a, b)
         try:
@@ -425,7 +412,7 @@ class CudaBackend:
 
     def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
         """Trace one launch, in a worker of its own. See `Backend.trace`."""
-        self._require_strong()
+        self._ready.require_strong()
         return Probe(self._workload, self.info, self._session, self._codes).trace(candidate, case, options)
 
     # -- what to compare with ----------------------------------------------------------------------
@@ -503,9 +490,8 @@ class CudaBackend:
 
     def close(self) -> None:
         """End the workers and remove the data. The device stays open."""
-        self._background.shutdown(wait=True, cancel_futures=True)
         self._pair = None
         try:
             self._session.close()
         finally:
-            self._plan.close()
+            self._ready.close()

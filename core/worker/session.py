@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..check import POOL, CheckPlan
+from ..check import POOL, CheckPlan, draws
 from ..errors import WarpdeckError
 from ..model import CacheMode, Case, CheckResult, Launch, Measurement, Protocol, Role, Status
 from ..stats import median_ci
@@ -25,7 +25,6 @@ from .faults import WorkerFault
 from .library import VendorWorker
 from .watch import Outcome, Watch
 
-_ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
 _UPLOAD_BYTES_PER_S = 5e8  # a pessimist's rate, to stretch the time limit by
 _LOADED = 1024  # modules: a whole space stays loaded while it is recorded
 _TRIES = 3
@@ -126,13 +125,7 @@ class Session:
 
     def draws(self, case: Case) -> tuple[int, ...]:
         """Numbers of the input draws in use for a case."""
-        shapes = self._workload.shapes(case)
-        size = sum(
-            math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize
-            for a in self._workload.arguments
-            if a.is_input
-        )
-        return tuple(range(POOL if size <= _ALL_DRAWS_BYTES else 2))
+        return draws(self._workload, case)
 
     def limit_s(self, case: Case) -> float:
         """Longest silence of a worker on a case: a kernel's limit, and time to upload its inputs."""

@@ -1,0 +1,109 @@
+"""Check plans made ready in the background: inputs and references cost CPU time and no GPU."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+
+import numpy as np
+
+from ..errors import WarpdeckError
+from ..model import Case, Trust
+from ..workload import Workload
+from .inputs import POOL
+from .plan import CheckPlan
+
+_ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
+
+
+def draws(workload: Workload, case: Case) -> tuple[int, ...]:
+    """Numbers of the input draws in use for a case."""
+    shapes = workload.shapes(case)
+    size = sum(
+        math.prod(shapes[a.name]) * np.dtype(a.dtype).itemsize for a in workload.arguments if a.is_input
+    )
+    return tuple(range(POOL if size <= _ALL_DRAWS_BYTES else 2))
+
+
+class ReadyPlan:
+    """The plan of one run: `plan`, whose controls are tried and whose draws are computed meanwhile.
+
+    Args:
+        workload: what is checked.
+        cases: its performance cases.
+        seed: of the inputs. A seed makes a run repeatable; code that may be hostile gets data that it can't
+            know in advance.
+        executor: computes.
+    """
+
+    def __init__(
+        self, workload: Workload, cases: Sequence[Case], seed: int, executor: ThreadPoolExecutor
+    ) -> None:
+        names = {case.name for case in cases}
+        self.correctness = tuple(c for c in workload.correctness_cases() if c.name not in names)
+        secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
+        self.plan = CheckPlan(workload, [*self.correctness, *cases], seed=None if secret else seed)
+        self._closed = threading.Event()
+        self._strong: Future[None] = executor.submit(self.plan.assert_strong)
+        self._rest: Future[None] = executor.submit(self._draw, (*cases, *self.correctness))
+
+    def _draw(self, cases: Sequence[Case]) -> None:
+        with suppress(WarpdeckError):  # whoever needs the draw hears of it
+            for case in cases:
+                for k in draws(self.plan.workload, case):
+                    if self._closed.is_set():
+                        return
+                    self.plan.prepare(case, (k,))
+
+    def require_strong(self) -> None:
+        """Wait for the controls. Raises VerificationError if the cases prove nothing."""
+        self._strong.result()
+
+    def close(self) -> None:
+        """Stop computing and remove the data."""
+        self._closed.set()
+        for future in (self._rest, self._strong):
+            if not future.cancel():
+                future.exception()
+        self.plan.close()
+
+
+class Plans:
+    """Makes plans, also of workloads whose turn comes later."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
+        self._waiting: list[tuple[object, ReadyPlan]] = []
+
+    def begin(self, workload: Workload, cases: Sequence[Case], seed: int) -> None:
+        """Begin a plan that will be taken later. Raises as `CheckPlan`."""
+        plan = ReadyPlan(workload, cases, seed, self._executor)
+        self._waiting.append(((workload, tuple(cases), seed), plan))
+
+    def take(self, workload: Workload, cases: Sequence[Case], seed: int) -> ReadyPlan:
+        """The plan that was begun for these, else a new one; the caller closes it. Raises as `CheckPlan`."""
+        wanted = (workload, tuple(cases), seed)
+        for number, (known, plan) in enumerate(self._waiting):
+            if known == wanted:
+                del self._waiting[number]
+                return plan
+        return ReadyPlan(workload, cases, seed, self._executor)
+
+    def close(self) -> None:
+        """Drop the plans that nobody took."""
+        for _, plan in self._waiting:
+            plan.close()
+        self._waiting.clear()
+        self._executor.shutdown()
+
+    def __enter__(self) -> Plans:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
