@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 from numba import cuda, float32
 
+from warpdeck.kernels.stages import pin, stage
+
 TILE_N = {64: 8, 128: 16, 256: 16}
 
 
@@ -40,22 +42,28 @@ def make(block_size: int) -> Callable[..., None]:
 
         total = float32(0.0)
         for k0 in range(0, k, tile_k):
-            # tile_k equals tile_n, so the thread's own column is also its column of the A tile
-            if row < m and k0 + tx < k:
-                a_tile[ty, tx] = a[row, k0 + tx]
-            else:
-                a_tile[ty, tx] = float32(0.0)
-            for r in range(ty, tile_k, tile_m):
-                if k0 + r < k and col < n:
-                    b_tile[r, tx] = b[k0 + r, col]
+            with stage("load", k0 // tile_k):
+                # tile_k equals tile_n, so the thread's own column is also its column of the A tile
+                if row < m and k0 + tx < k:
+                    a_tile[ty, tx] = a[row, k0 + tx]
                 else:
-                    b_tile[r, tx] = float32(0.0)
-            cuda.syncthreads()
-            for i in range(tile_k):
-                total += a_tile[ty, i] * b_tile[i, tx]
-            cuda.syncthreads()
+                    a_tile[ty, tx] = float32(0.0)
+                for r in range(ty, tile_k, tile_m):
+                    if k0 + r < k and col < n:
+                        b_tile[r, tx] = b[k0 + r, col]
+                    else:
+                        b_tile[r, tx] = float32(0.0)
+            with stage("wait", k0 // tile_k):
+                cuda.syncthreads()
+            with stage("compute", k0 // tile_k):
+                for i in range(tile_k):
+                    total += a_tile[ty, i] * b_tile[i, tx]
+                total = pin(total)
+            with stage("wait", k0 // tile_k):
+                cuda.syncthreads()
 
-        if row < m and col < n:
-            c[row, col] = total
+        with stage("store"):
+            if row < m and col < n:
+                c[row, col] = total
 
     return gemm_classic

@@ -25,6 +25,7 @@ from typing import Any
 from numba import cuda, float32
 
 from warpdeck.kernels.numba_intrinsics import COPY, load_flat, store_flat
+from warpdeck.kernels.stages import pin, stage
 
 LANES_M, LANES_N = 4, 8  # a warp's threads along m and n
 CHUNK_M, CHUNK_N = 4 * LANES_M, 4 * LANES_N  # rows and columns from one 4 × 4 chunk of a thread to the next
@@ -120,73 +121,87 @@ def make(
                 for i in range(b_vectors):
                     move(b_next, i * vector, b, (k0 + b_row + i * b_step) * n + b_from)
             if t >= 0:
-                a_at = buffer * a_size + thread_row
-                b_at = buffer * b_size + thread_col
-                # Written out, since the compiler wouldn't unroll a loop with a body of this size.
-                for _ in range(0, tile_k, unroll):
-                    step(total, a_tile, a_at, b_tile, b_at)
-                    if unroll > 1:
-                        step(total, a_tile, a_at + a_pitch, b_tile, b_at + tile_n)
-                    if unroll > 2:
-                        step(total, a_tile, a_at + 2 * a_pitch, b_tile, b_at + 2 * tile_n)
-                        step(total, a_tile, a_at + 3 * a_pitch, b_tile, b_at + 3 * tile_n)
-                    if unroll > 4:
-                        step(total, a_tile, a_at + 4 * a_pitch, b_tile, b_at + 4 * tile_n)
-                        step(total, a_tile, a_at + 5 * a_pitch, b_tile, b_at + 5 * tile_n)
-                        step(total, a_tile, a_at + 6 * a_pitch, b_tile, b_at + 6 * tile_n)
-                        step(total, a_tile, a_at + 7 * a_pitch, b_tile, b_at + 7 * tile_n)
-                    a_at += unroll * a_pitch
-                    b_at += unroll * tile_n
+                with stage("compute", t):
+                    a_at = buffer * a_size + thread_row
+                    b_at = buffer * b_size + thread_col
+                    # Written out, since the compiler wouldn't unroll a loop with a body of this size.
+                    for _ in range(0, tile_k, unroll):
+                        step(total, a_tile, a_at, b_tile, b_at)
+                        if unroll > 1:
+                            step(total, a_tile, a_at + a_pitch, b_tile, b_at + tile_n)
+                        if unroll > 2:
+                            step(total, a_tile, a_at + 2 * a_pitch, b_tile, b_at + 2 * tile_n)
+                            step(total, a_tile, a_at + 3 * a_pitch, b_tile, b_at + 3 * tile_n)
+                        if unroll > 4:
+                            step(total, a_tile, a_at + 4 * a_pitch, b_tile, b_at + 4 * tile_n)
+                            step(total, a_tile, a_at + 5 * a_pitch, b_tile, b_at + 5 * tile_n)
+                            step(total, a_tile, a_at + 6 * a_pitch, b_tile, b_at + 6 * tile_n)
+                            step(total, a_tile, a_at + 7 * a_pitch, b_tile, b_at + 7 * tile_n)
+                        a_at += unroll * a_pitch
+                        b_at += unroll * tile_n
+                    for i in range(outputs):
+                        total[i] = pin(total[i])
             if t + 1 < whole:
                 if buffers == 1:
-                    cuda.syncthreads()
+                    with stage("wait", t + 1):
+                        cuda.syncthreads()
                 else:
                     buffer ^= 1
-                for i in range(a_vectors):
-                    for j in range(vector):
-                        to = buffer * a_size + (a_col + j) * a_pitch + a_row + i * a_step
-                        move1(a_tile, to, a_next, i * vector + j)
-                for i in range(b_vectors):
-                    to = buffer * b_size + (b_row + i * b_step) * tile_n + b_col
-                    move(b_tile, to, b_next, i * vector)
-                cuda.syncthreads()
+                # The loads were issued before the last tile's arithmetic; here they must have arrived.
+                with stage("load", t + 1):
+                    for i in range(a_vectors):
+                        for j in range(vector):
+                            to = buffer * a_size + (a_col + j) * a_pitch + a_row + i * a_step
+                            move1(a_tile, to, a_next, i * vector + j)
+                    for i in range(b_vectors):
+                        to = buffer * b_size + (b_row + i * b_step) * tile_n + b_col
+                        move(b_tile, to, b_next, i * vector)
+                with stage("wait", t + 1):
+                    cuda.syncthreads()
 
         # What is left of k, or all of it if a row's pitch rules vector loads out: element by element.
         for k0 in range(whole * tile_k, k, tile_k):
-            cuda.syncthreads()
-            e = tid
-            while e < a_area:
-                row, col = first_row + e // tile_k, k0 + e % tile_k
-                value = float32(0.0)
-                if row < m and col < k:
-                    value = load_flat(a, row * k + col)
-                store_flat(a_tile, e % tile_k * a_pitch + e // tile_k, value)
-                e += threads
-            e = tid
-            while e < b_area:
-                row, col = k0 + e // tile_n, first_col + e % tile_n
-                value = float32(0.0)
-                if row < k and col < n:
-                    value = load_flat(b, row * n + col)
-                store_flat(b_tile, e, value)
-                e += threads
-            cuda.syncthreads()
-            for kk in range(tile_k):
-                step(total, a_tile, kk * a_pitch + thread_row, b_tile, kk * tile_n + thread_col)
+            with stage("wait", k0 // tile_k):
+                cuda.syncthreads()
+            with stage("load", k0 // tile_k):
+                e = tid
+                while e < a_area:
+                    row, col = first_row + e // tile_k, k0 + e % tile_k
+                    value = float32(0.0)
+                    if row < m and col < k:
+                        value = load_flat(a, row * k + col)
+                    store_flat(a_tile, e % tile_k * a_pitch + e // tile_k, value)
+                    e += threads
+                e = tid
+                while e < b_area:
+                    row, col = k0 + e // tile_n, first_col + e % tile_n
+                    value = float32(0.0)
+                    if row < k and col < n:
+                        value = load_flat(b, row * n + col)
+                    store_flat(b_tile, e, value)
+                    e += threads
+            with stage("wait", k0 // tile_k):
+                cuda.syncthreads()
+            with stage("compute", k0 // tile_k):
+                for kk in range(tile_k):
+                    step(total, a_tile, kk * a_pitch + thread_row, b_tile, kk * tile_n + thread_col)
+                for i in range(outputs):
+                    total[i] = pin(total[i])
 
         at = (first_row + thread_row) * n + first_col + thread_col
         rows = m - first_row - thread_row
         cols = n - first_col - thread_col
-        for i in range(thread_m):
-            if (i // 4) * CHUNK_M + i % 4 < rows:
-                if n % 4 == 0:
-                    for j in range(chunks_n):
-                        if j * CHUNK_N < cols:
-                            move4(c, at + j * CHUNK_N, total, i * thread_n + j * 4)
-                else:
-                    for j in range(thread_n):
-                        if (j // 4) * CHUNK_N + j % 4 < cols:
-                            move1(c, at + (j // 4) * CHUNK_N + j % 4, total, i * thread_n + j)
-            at += (CHUNK_M - 3) * n if i % 4 == 3 else n
+        with stage("store"):
+            for i in range(thread_m):
+                if (i // 4) * CHUNK_M + i % 4 < rows:
+                    if n % 4 == 0:
+                        for j in range(chunks_n):
+                            if j * CHUNK_N < cols:
+                                move4(c, at + j * CHUNK_N, total, i * thread_n + j * 4)
+                    else:
+                        for j in range(thread_n):
+                            if (j // 4) * CHUNK_N + j % 4 < cols:
+                                move1(c, at + (j // 4) * CHUNK_N + j % 4, total, i * thread_n + j)
+                at += (CHUNK_M - 3) * n if i % 4 == 3 else n
 
     return gemm_tiled

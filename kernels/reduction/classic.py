@@ -15,6 +15,7 @@ from collections.abc import Callable
 from numba import cuda, float32, int32
 
 from warpdeck.kernels.numba_intrinsics import load_flat
+from warpdeck.kernels.stages import pin, stage
 
 
 def make(block_size: int) -> Callable[..., None]:
@@ -33,37 +34,48 @@ def make(block_size: int) -> Callable[..., None]:
         blocks = cuda.gridDim.x
 
         mine = float32(0.0)
-        for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-            mine += load_flat(x, i)
+        with stage("load"):
+            for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+                mine += load_flat(x, i)
+            mine = pin(mine)
         tree[tid] = mine
-        cuda.syncthreads()
-        stride = half
-        while stride > 0:
-            if tid < stride:
-                tree[tid] += tree[tid + stride]
+        with stage("wait"):
             cuda.syncthreads()
-            stride //= 2
-
-        if tid == 0:
-            partials[cuda.blockIdx.x] = tree[0]
-            cuda.threadfence()
-            is_last[0] = cuda.atomic.add(ticket, 0, 1) == blocks - 1
-        cuda.syncthreads()
-        if is_last[0]:
-            cuda.threadfence()
-            mine = float32(0.0)
-            for i in range(tid, blocks, block_size):
-                mine += partials[i]
-            tree[tid] = mine
-            cuda.syncthreads()
+        with stage("reduce"):
             stride = half
             while stride > 0:
                 if tid < stride:
                     tree[tid] += tree[tid + stride]
                 cuda.syncthreads()
                 stride //= 2
+
+        with stage("store"):
             if tid == 0:
-                total[0] = tree[0]
-                ticket[0] = 0
+                partials[cuda.blockIdx.x] = tree[0]
+                cuda.threadfence()
+                is_last[0] = cuda.atomic.add(ticket, 0, 1) == blocks - 1
+        with stage("wait"):
+            cuda.syncthreads()
+        if is_last[0]:
+            with stage("load"):
+                cuda.threadfence()
+                mine = float32(0.0)
+                for i in range(tid, blocks, block_size):
+                    mine += partials[i]
+                mine = pin(mine)
+            tree[tid] = mine
+            with stage("wait"):
+                cuda.syncthreads()
+            with stage("reduce"):
+                stride = half
+                while stride > 0:
+                    if tid < stride:
+                        tree[tid] += tree[tid + stride]
+                    cuda.syncthreads()
+                    stride //= 2
+            with stage("store"):
+                if tid == 0:
+                    total[0] = tree[0]
+                    ticket[0] = 0
 
     return reduction_classic

@@ -22,6 +22,7 @@ from typing import Any
 from numba import cuda, float32, int32
 
 from warpdeck.kernels.numba_intrinsics import COPY, LOAD_STREAMING, load_flat, warp_sum
+from warpdeck.kernels.stages import pin, stage
 
 
 def make(
@@ -72,52 +73,64 @@ def make(
 
         for j in range(vector):
             mine[j] = float32(0.0)
-        first = cuda.blockIdx.x * batch
-        while first + batch <= vectors:
-            for u in range(unroll):
-                load(part, u * vector, x, (first + u * block_size + tid) * vector)
-            for u in range(unroll):
-                for j in range(vector):
-                    mine[j] += part[u * vector + j]
-            first += blocks * batch
-        if first < vectors:  # at most one block has an incomplete batch
-            i = first + tid
-            while i < vectors:
-                for j in range(vector):
-                    mine[j] += load_flat(x, i * vector + j)
-                i += block_size
-        value = float32(0.0)
-        for j in range(vector):
-            value += mine[j]
-        rest = vectors * vector + tid
-        if cuda.blockIdx.x == 0 and rest < x.size:
-            value += load_flat(x, rest)
+        with stage("load"):
+            first = cuda.blockIdx.x * batch
+            while first + batch <= vectors:
+                for u in range(unroll):
+                    load(part, u * vector, x, (first + u * block_size + tid) * vector)
+                for u in range(unroll):
+                    for j in range(vector):
+                        mine[j] += part[u * vector + j]
+                first += blocks * batch
+            if first < vectors:  # at most one block has an incomplete batch
+                i = first + tid
+                while i < vectors:
+                    for j in range(vector):
+                        mine[j] += load_flat(x, i * vector + j)
+                    i += block_size
+            value = float32(0.0)
+            for j in range(vector):
+                value += mine[j]
+            rest = vectors * vector + tid
+            if cuda.blockIdx.x == 0 and rest < x.size:
+                value += load_flat(x, rest)
+            value = pin(value)
 
-        value = block_sum(value, sums, tid)
-        if tid == 0:
-            if by_atomics:
-                cuda.atomic.add(partials, 0, value)
-            else:
-                partials[cuda.blockIdx.x] = value
-            cuda.threadfence()
-            is_last[0] = cuda.atomic.add(ticket, 0, 1) == blocks - 1
-        cuda.syncthreads()
+        with stage("reduce"):
+            value = block_sum(value, sums, tid)
+            value = pin(value)
+        with stage("store"):
+            if tid == 0:
+                if by_atomics:
+                    cuda.atomic.add(partials, 0, value)
+                else:
+                    partials[cuda.blockIdx.x] = value
+                cuda.threadfence()
+                is_last[0] = cuda.atomic.add(ticket, 0, 1) == blocks - 1
+        with stage("wait"):
+            cuda.syncthreads()
         if is_last[0]:
             cuda.threadfence()
             if by_atomics:
-                if tid == 0:
-                    total[0] = cuda.atomic.add(partials, 0, float32(0.0))
-                    partials[0] = float32(0.0)
-                    ticket[0] = 0
+                with stage("store"):
+                    if tid == 0:
+                        total[0] = cuda.atomic.add(partials, 0, float32(0.0))
+                        partials[0] = float32(0.0)
+                        ticket[0] = 0
             else:
-                value = float32(0.0)
-                i = tid
-                while i < blocks:
-                    value += partials[i]
-                    i += block_size
-                value = block_sum(value, sums, tid)
-                if tid == 0:
-                    total[0] = value
-                    ticket[0] = 0
+                with stage("load"):
+                    value = float32(0.0)
+                    i = tid
+                    while i < blocks:
+                        value += partials[i]
+                        i += block_size
+                    value = pin(value)
+                with stage("reduce"):
+                    value = block_sum(value, sums, tid)
+                    value = pin(value)
+                with stage("store"):
+                    if tid == 0:
+                        total[0] = value
+                        ticket[0] = 0
 
     return reduction_vector

@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 from numba import cuda, float32
 
+from warpdeck.kernels.stages import pin, stage
+
 
 def make(block_size: int) -> Callable[..., None]:
     """The kernel y = softmax(x) along rows, for `block_size` threads (a power of two) a block.
@@ -31,33 +33,43 @@ def make(block_size: int) -> Callable[..., None]:
         n = x.shape[1]
 
         top = float32(-math.inf)
-        for j in range(tid, n, block_size):
-            top = max(top, x[row, j])
+        with stage("load"):
+            for j in range(tid, n, block_size):
+                top = max(top, x[row, j])
+            top = pin(top)
         tree[tid] = top
-        cuda.syncthreads()
-        stride = half
-        while stride > 0:
-            if tid < stride:
-                tree[tid] = max(tree[tid], tree[tid + stride])
+        with stage("wait"):
             cuda.syncthreads()
-            stride //= 2
-        top = tree[0]
-        cuda.syncthreads()
+        with stage("reduce"):
+            stride = half
+            while stride > 0:
+                if tid < stride:
+                    tree[tid] = max(tree[tid], tree[tid + stride])
+                cuda.syncthreads()
+                stride //= 2
+            top = tree[0]
+            cuda.syncthreads()
 
         mine = float32(0.0)
-        for j in range(tid, n, block_size):
-            mine += math.exp(x[row, j] - top)
+        with stage("compute"):
+            for j in range(tid, n, block_size):
+                mine += math.exp(x[row, j] - top)
+            mine = pin(mine)
         tree[tid] = mine
-        cuda.syncthreads()
-        stride = half
-        while stride > 0:
-            if tid < stride:
-                tree[tid] += tree[tid + stride]
+        with stage("wait"):
             cuda.syncthreads()
-            stride //= 2
-        scale = float32(1.0) / tree[0]
+        with stage("reduce"):
+            stride = half
+            while stride > 0:
+                if tid < stride:
+                    tree[tid] += tree[tid + stride]
+                cuda.syncthreads()
+                stride //= 2
+            scale = float32(1.0) / tree[0]
+            scale = pin(scale)
 
-        for j in range(tid, n, block_size):
-            y[row, j] = math.exp(x[row, j] - top) * scale
+        with stage("store"):
+            for j in range(tid, n, block_size):
+                y[row, j] = math.exp(x[row, j] - top) * scale
 
     return softmax_classic

@@ -31,6 +31,7 @@ from warpdeck.kernels.numba_intrinsics import (
     warp_max,
     warp_sum,
 )
+from warpdeck.kernels.stages import pin, stage
 
 LOWEST = -3.4028234663852886e38  # finite, so that fast-math assumptions hold
 
@@ -74,77 +75,87 @@ def make(row_threads: int, rows: int, vector: int, cached: int, streaming: int) 
 
         top = float32(LOWEST)
         total = float32(0.0)
-        for c in range(cached):
-            i = lane + c * row_threads
-            if i < vectors:
-                load(kept, c * vector, x, base + i * vector)
-            else:
-                for j in range(vector):
-                    kept[c * vector + j] = float32(LOWEST)
-        for j in range(words):
-            top = max(top, kept[j])
-        for c in range(cached):
-            if lane + c * row_threads < vectors:
-                for j in range(vector):
-                    kept[c * vector + j] = math.exp(kept[c * vector + j] - top)
-                    total += kept[c * vector + j]
-        kept_top = top
+        with stage("load"):
+            for c in range(cached):
+                i = lane + c * row_threads
+                if i < vectors:
+                    load(kept, c * vector, x, base + i * vector)
+                else:
+                    for j in range(vector):
+                        kept[c * vector + j] = float32(LOWEST)
+            for j in range(words):
+                top = max(top, kept[j])
+            top = pin(top)
+        with stage("compute"):
+            for c in range(cached):
+                if lane + c * row_threads < vectors:
+                    for j in range(vector):
+                        kept[c * vector + j] = math.exp(kept[c * vector + j] - top)
+                        total += kept[c * vector + j]
+            kept_top = top
 
-        # Longer rows: the rest is read here and again below, which L2 serves.
-        i = lane + cached * row_threads
-        while i < vectors:
-            reread(part, 0, x, base + i * vector)
-            new_top = top
-            for j in range(vector):
-                new_top = max(new_top, part[j])
-            total *= math.exp(top - new_top)
-            top = new_top
-            for j in range(vector):
-                total += math.exp(part[j] - top)
-            i += row_threads
-        i = lane
-        while i < scalars:
-            value = load_flat(x, base + i)
-            new_top = max(top, value)
-            total = total * math.exp(top - new_top) + math.exp(value - new_top)
-            top = new_top
-            i += row_threads
+            # Longer rows: the rest is read here and again below, which L2 serves.
+            i = lane + cached * row_threads
+            while i < vectors:
+                reread(part, 0, x, base + i * vector)
+                new_top = top
+                for j in range(vector):
+                    new_top = max(new_top, part[j])
+                total *= math.exp(top - new_top)
+                top = new_top
+                for j in range(vector):
+                    total += math.exp(part[j] - top)
+                i += row_threads
+            i = lane
+            while i < scalars:
+                value = load_flat(x, base + i)
+                new_top = max(top, value)
+                total = total * math.exp(top - new_top) + math.exp(value - new_top)
+                top = new_top
+                i += row_threads
+            top, total = pin(top, total)
 
-        row_top = warp_max(top)
-        row_total = warp_sum(total * math.exp(top - row_top))
+        with stage("reduce"):
+            row_top = warp_max(top)
+            row_total = warp_sum(total * math.exp(top - row_top))
+            row_top, row_total = pin(row_top, row_total)
         if row_warps > 1:
             warp = lane // 32
             if lane % 32 == 0:
                 tops[slot * row_warps + warp] = row_top
                 sums[slot * row_warps + warp] = row_total
-            cuda.syncthreads()
-            row_top = float32(LOWEST)
-            row_total = float32(0.0)
-            if lane % 32 < row_warps:
-                row_top = tops[slot * row_warps + lane % 32]
-                row_total = sums[slot * row_warps + lane % 32]
-            top = row_top
-            row_top = warp_max(top)
-            row_total = warp_sum(row_total * math.exp(top - row_top))
+            with stage("wait"):
+                cuda.syncthreads()
+            with stage("reduce"):
+                row_top = float32(LOWEST)
+                row_total = float32(0.0)
+                if lane % 32 < row_warps:
+                    row_top = tops[slot * row_warps + lane % 32]
+                    row_total = sums[slot * row_warps + lane % 32]
+                top = row_top
+                row_top = warp_max(top)
+                row_total = warp_sum(row_total * math.exp(top - row_top))
+                row_top, row_total = pin(row_top, row_total)
         scale = float32(1.0) / row_total
         kept_scale = math.exp(kept_top - row_top) * scale
 
-        for c in range(cached):
-            i = lane + c * row_threads
-            if i < vectors:
+        with stage("store"):
+            for c in range(cached):
+                i = lane + c * row_threads
+                if i < vectors:
+                    for j in range(vector):
+                        kept[c * vector + j] *= kept_scale
+                    store(y, base + i * vector, kept, c * vector)
+            i = lane + cached * row_threads
+            while i < vectors:
+                reread(part, 0, x, base + i * vector)
                 for j in range(vector):
-                    kept[c * vector + j] *= kept_scale
-                store(y, base + i * vector, kept, c * vector)
-        i = lane + cached * row_threads
-        while i < vectors:
-            reread(part, 0, x, base + i * vector)
-            for j in range(vector):
-                part[j] = math.exp(part[j] - row_top) * scale
-            store(y, base + i * vector, part, 0)
-            i += row_threads
-        i = lane
-        while i < scalars:
-            store_flat(y, base + i, math.exp(load_flat(x, base + i) - row_top) * scale)
-            i += row_threads
+                    part[j] = math.exp(part[j] - row_top) * scale
+                store(y, base + i * vector, part, 0)
+                i += row_threads
+            i = lane
+            while i < scalars:
+                store_flat(y, base + i, math.exp(load_flat(x, base + i) - row_top) * scale)
+                i += row_threads
 
     return softmax_cached
