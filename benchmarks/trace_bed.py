@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import warpdeck
 from warpdeck.core.devices.probe import read_rows
+from warpdeck.core.errors import WarpdeckError
 from warpdeck.core.lock import gpu_lock
 from warpdeck.core.toolchain import Compiled, compile_cuda
 from warpdeck.core.toolchain.abi import pack_arguments
@@ -139,7 +140,7 @@ class Bed:
             self.lane.untimed([tracer.clear(), *before, clocks[0], operation, clocks[1]])
             damage = tracer.damage()
             if damage:
-                raise SystemExit(damage)
+                raise WarpdeckError(damage)
             return self._read(tracer, ctas * warps, capacity, stages)
         finally:
             tracer.free()

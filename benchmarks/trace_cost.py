@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -36,31 +37,32 @@ from warpdeck.telemetry.trace.timeline import Timeline
 SIZES = {"gemm": (1024, 2048), "reduction": (1024, 8192), "softmax": (1024, 8192)}
 COARSE = 10  # ranges a warp
 SMALL = (0, 1, 7)  # capacities
+MEASURED = 16  # configurations of a variant that isn't recorded
 HANDSHAKES = 100_000
 
 
 # -- the bundled kernels ---------------------------------------------------------------------------------
 
 
-def candidates(workload: Workload, case: Case) -> list[tuple[str, Candidate]]:
-    """A configuration of every variant: the fastest recorded one, else the baseline or the first valid."""
-    found: dict[str, tuple[str, Candidate]] = {}
+def candidates(workload: Workload, backend: Any, case: Case) -> list[Candidate]:
+    """A fast configuration of every variant: the best recorded one, else the best of some measured now."""
+    found: dict[str, Candidate] = {}
     for space in workload.spaces.values():
         if space.variant in found:
             continue
-        valid = space.configs(case.params)
-        config = next((c for c in [space.baseline] if c is not None and c in valid), valid[0])
+        valid = [workload.candidate(space.name, config) for config in space.configs(case.params)]
         try:
-            device = open_recorded("recorded:h200", recording_files())
-            backend = device.prepare(workload, space=space.name, cases=[case], seed=1)
-            every = backend.evaluate_many(
-                [workload.candidate(space.name, c) for c in valid], [case], Protocol()
-            )
-            best = min((e for e in every if e.status is Status.OK), key=lambda e: e.score_ms or math.inf)
-            config = best.candidate.config
-        except WarpdeckError:
-            pass  # nothing of this space or size is recorded
-        found[space.variant] = space.name, workload.candidate(space.name, config)
+            recorded = open_recorded("recorded:h200", recording_files())
+            source: Any = recorded.prepare(workload, space=space.name, cases=[case], seed=1)
+        except WarpdeckError:  # nothing of this space or size is recorded
+            source = backend
+            some = np.random.default_rng(0).permutation(len(valid))[:MEASURED]
+            first = [] if space.baseline is None else [workload.baseline(space.name)]
+            valid = [*first, *(valid[i] for i in some)]
+        every = source.evaluate_many(valid, [case], Protocol(warmup=3, samples=10, min_samples=10))
+        good = [e for e in every if e.status is Status.OK]
+        if good:
+            found[space.variant] = min(good, key=lambda e: e.score_ms or math.inf).candidate
     return list(found.values())
 
 
@@ -74,12 +76,12 @@ def bundled(quick: bool) -> None:
         cases = [workload.size_case(n) for n in (sizes[:1] if quick else sizes)]
         backend = device.prepare(workload, space=next(iter(workload.spaces)), cases=cases, seed=1)
         for case in cases:
-            for _, candidate in candidates(workload, case):
+            for candidate in candidates(workload, backend, case):
                 what = f"{name} {candidate.variant} {case.name}"
                 try:
                     exact = backend.trace(candidate, case, TraceOptions())
                     everywhere = backend.trace(candidate, case, TraceOptions(ctas=None))
-                    rows = [too_small(backend, candidate, case, n, exact) for n in SMALL]
+                    rows = [too_small(backend, candidate, case, n) for n in SMALL]
                 except WarpdeckError as error:
                     problems.append(f"{what}: {error}")
                     continue
@@ -130,13 +132,12 @@ def used(what: str, meta: Any) -> list[str]:
     return [what, *cells]
 
 
-def too_small(backend: Any, candidate: Candidate, case: Case, capacity: int, exact: Any) -> str:
-    """Trace with little room: the count must be the exact one's."""
+def too_small(backend: Any, candidate: Candidate, case: Case, capacity: int) -> str:
+    """Trace with little room. The backend looks at the outputs and at every byte around the records."""
     raw = backend.trace(candidate, case, TraceOptions(capacity=capacity, overhead=False))
-    told = decoded(raw).dropped
-    attempted = exact.headers["count"].astype(np.int64)
-    true = int(np.maximum(attempted - capacity, 0).sum())
-    return f"{told:,}" if told == true else f"{told:,}, not {true:,}"
+    attempted = raw.headers["count"].astype(np.int64)
+    told, true = decoded(raw).dropped, int(np.maximum(attempted - capacity, 0).sum())
+    return f"{told:,} of {attempted.sum():,}" + ("" if told == true else f", not {true:,}")
 
 
 # -- kernels of our own ----------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def event_cost(bed: Bed, rounds: int = 128, repeats: int = 5) -> None:
                 for _ in range(repeats):
                     head = bed.trace(launch, ctas, warps, 16 * rounds, code.stages).headers
                     if len(head) != ctas * warps or (head["count"] != expected).any():
-                        raise SystemExit(f"{language}: not every warp counted {expected} events")
+                        raise WarpdeckError(f"{language}: not every warp counted {expected} events")
                     taken.append(float(np.median(head["clock_end"] - head["clock_begin"])))
                 cycles.append(float(np.median(taken)))
             bed.free(out)
@@ -267,7 +268,7 @@ def waited(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
     lasted = (slices.end_ns - slices.start_ns)[by_start]
     said = marks.value[np.lexsort((marks.time_ns, marks.row))]
     if len(said) != len(lasted) or timeline.mispaired_count or timeline.dropped:
-        raise SystemExit(f"{len(lasted)} stages, {len(said)} values, {timeline.mispaired_count} mispaired")
+        raise WarpdeckError(f"{len(lasted)} stages, {len(said)} values, {timeline.mispaired_count} mispaired")
     return lasted, said
 
 
@@ -285,7 +286,7 @@ def handshakes(bed: Bed) -> None:
         raw = bed.trace(launch, sms, 1, 2 * rounds, code.stages, before=cleared, warmups=1)
         closed = raw.headers["magic"] == layout.MAGIC_CLOSED
         if not closed.all() or len(np.unique(raw.headers["sm"])) != sms:
-            raise SystemExit(f"stride {stride}: the CTAs didn't all run side by side on SMs of their own")
+            raise WarpdeckError(f"stride {stride}: the CTAs didn't all run side by side on SMs of their own")
         timeline = decoded(raw)
         gap = between(timeline, stride, sms, 2 * rounds)
         total += gap.size
@@ -325,7 +326,7 @@ def between(timeline: Timeline, stride: int, sms: int, turns: int) -> np.ndarray
         found[which, place[mine] // 2, marks.payload[mine] - 1] = marks.time_ns[mine]
     gap = found[1] - found[0]
     if np.isnan(gap).any():
-        raise SystemExit("a handshake has no cause or no effect")
+        raise WarpdeckError("a handshake has no cause or no effect")
     return gap
 
 
@@ -333,11 +334,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="cost and precision of tracing")
     parser.add_argument("--quick", action="store_true", help="the first size of each workload only")
     options = parser.parse_args()
-    bundled(options.quick)
+    attempt(lambda: bundled(options.quick))
     with Bed() as bed:
-        event_cost(bed)
-        durations(bed)
-        handshakes(bed)
+        for part in (event_cost, durations, handshakes):
+            attempt(lambda part=part: part(bed))
+
+
+def attempt(part: Callable[[], None]) -> None:
+    """Run a part; the others still tell what they can if it fails."""
+    try:
+        part()
+    except Exception:  # noqa: BLE001
+        print(f"FAILED\n\n```\n{traceback.format_exc()}```\n", flush=True)
 
 
 if __name__ == "__main__":

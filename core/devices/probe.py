@@ -29,6 +29,7 @@ _CHUNK_BYTES = 32 << 20
 _PAIR_S = 3.0  # for timing both kernels
 _PAIR_BLOCKS = (20, 128)
 _PAIR_WARMUP = 10
+_SIZINGS = 3
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ class Probe:
         handle = self._session.fresh()
         try:
             run = _Run(self._session, handle, traced, case, options, selection)
-            capacity = run.count() if options.capacity is None else options.capacity
-            headers, records, anchors = run.launch(capacity)
+            capacity, headers, records, anchors = run.sized()
             meta = self._meta(candidate, case, launch, selection, options)
             meta |= {"capacity": capacity, "anchored_sms": len(np.unique(anchors["sm"]))}
             meta |= resources_of(plain, traced, launch)
@@ -140,10 +140,19 @@ class _Run:
         self._draw = session.any_draw(case)
         self._launches: list[Any] = []  # as last traced
 
-    def count(self) -> int:
-        """Launch without room for a record: the most records that a warp attempts."""
-        headers, _, _ = self.launch(0)
-        return int(headers["count"].max())
+    def sized(self) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The capacity, and what `launch` gives with it: the options' own, or as large as needed."""
+        if self._options.capacity is not None:
+            return self._options.capacity, *self.launch(self._options.capacity)
+        # A warp's count may differ from launch to launch: the last block to arrive may have more to do.
+        capacity = int(self.launch(0)[0]["count"].max())
+        for _ in range(_SIZINGS):
+            found = self.launch(capacity)
+            most = int(found[0]["count"].max())
+            if most <= capacity:
+                return capacity, *found
+            capacity = most
+        return capacity, *self.launch(capacity)
 
     def launch(self, capacity: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Launch once, check the outputs, and read headers, records and anchors.
