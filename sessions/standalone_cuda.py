@@ -17,6 +17,7 @@ from .choices import Choice
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>).*$', re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_MARKERS = Path(__file__).parents[1] / "telemetry/trace/include/warpdeck/trace.cuh"
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.MULTILINE)
 _TYPES = {
     "bool": "bool",
@@ -68,6 +69,8 @@ def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> st
 
     def replace(match: re.Match[str]) -> str:
         name = match[1] or match[2]
+        if name == "warpdeck/trace.cuh":
+            return _no_markers()
         own = (path.parent / name).resolve()
         if own.is_file() and own not in inside:
             return _inlined(own, headers, [*inside, path])
@@ -76,6 +79,13 @@ def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> st
         return ""
 
     return _INCLUDE.sub(replace, _PRAGMA_ONCE.sub("", text))
+
+
+def _no_markers() -> str:
+    """The stage markers' macros as they are without tracing: empty."""
+    text = _MARKERS.read_text(encoding="utf-8")
+    off = text[text.index("#ifndef WARPDECK_TRACE\n") : text.index("#else  // WARPDECK_TRACE")]
+    return "\n".join(line for line in off.splitlines() if line.startswith("#define"))
 
 
 def _namespace(source: str, entries: Sequence[str], config: Config, number: int) -> str:
@@ -133,7 +143,7 @@ def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], confi
         lines.append(f"    if (best == {number}) {{")
         for a in scalars.values():
             value = _translate(a.value or "0", workload.params, {})
-            lines.append(f"        {_c_type(a.dtype)} {a.name} = {_c_type(a.dtype)}({value});")
+            lines.append(f"        {_c_type(a.dtype)} {a.name} = ({_c_type(a.dtype)})({value});")
         lines.append(f"        void* arguments[] = {{{', '.join('&' + a.name for a in taken)}}};")
         for spec in variant.launches:
             grid = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.grid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from warpdeck.kernels import load_workload
 from warpdeck.sessions import (
     best,
     paths,
+    standalone_cuda,
     standalone_numba,
 )
 from warpdeck.sessions.choices import Choice
@@ -152,6 +154,46 @@ def test_a_cuda_variant_stands_alone(isolated_home, sessions, tmp_path):
     names = " ".join(compiled.entries.values())
     assert "axpy_config0" in names
     assert "axpy_config1" in names
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [("gemm", "cuda"), ("gemm", "pipelined"), ("reduction", "cuda"), ("softmax", "cuda")],
+)
+def test_a_bundled_cuda_variant_stands_alone(name, space, tmp_path):
+    """Two configurations in one file, without this package's header: the machine code that was measured."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the cuda extra")
+    from warpdeck.core.toolchain import compile_candidate
+    from warpdeck.core.toolchain.build import build
+    from warpdeck.core.toolchain.requests import cuda_request
+
+    workload = load_workload(name)
+    variant = workload.variant(workload.space(space).variant)
+    configs = workload.space(space).configs()
+    chosen = [configs[0], configs[-1]]
+    cases = [workload.size_case(n) for n in (256, 4096)]
+    choices = [
+        Choice(case.name, case.params, config, 1.0, 2.0) for case, config in zip(cases, chosen, strict=True)
+    ]
+    text = standalone_cuda.generate(workload, variant, choices, ["a title"])
+    assert "warpdeck" not in text
+    alone = build(cuda_request(text, "best.cu", (9, 0)))
+    assert set(alone.kernels) == {f"{variant.entry}_config{i}" for i in range(2)}
+    for number, (config, case) in enumerate(zip(chosen, cases, strict=True)):
+        measured = compile_candidate(workload, workload.candidate(space, config), case).resources
+        kernel = alone.kernels[f"{variant.entry}_config{number}"]
+        assert (kernel.registers, kernel.code_bytes) == (measured.registers, measured.code_bytes)
+    nvcc = shutil.which("nvcc")
+    if nvcc:  # the host's part too
+        file = tmp_path / "best.cu"
+        file.write_text(text)
+        done = subprocess.run(
+            [nvcc, "-std=c++17", "-arch=sm_90", "-c", str(file), "-o", str(tmp_path / "best.o")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_session_without_results_has_no_best(sessions):
