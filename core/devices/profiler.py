@@ -7,6 +7,7 @@ import datetime
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ...telemetry.ncu import report, run
@@ -169,21 +170,18 @@ class _Starts:
         """
         pairs = list(zip(subjects, marker.items, strict=False))  # a lost context leaves later items out
         rest = iter(found)
-        results: list[tuple[_Subject, list[Counters]]] = []
-        for subject, end in pairs:
-            if end.status is not Status.OK:
-                continue
-            mine = [c for c, _ in zip(rest, end.launched, strict=False)]
-            if not _fits(subject, self._case, end, mine):
-                if len(subjects) == 1:
-                    told = f"it profiled {len(found)} launch(es) where {len(end.launched)} were made"
-                    _fail(subjects, failure or NcuError("no_kernel", told, "see `warpdeck check`"))
-                return
-            results.append((subject, mine))
+        results = [(subject, end, list(islice(rest, len(end.launched)))) for subject, end in pairs]
+        fine = [r for r in results if r[1].status is Status.OK]
+        if next(rest, None) is not None or not all(_fits(s, self._case, end, mine) for s, end, mine in fine):
+            if len(subjects) == 1:
+                made = sum(len(end.launched) for _, end in pairs)
+                told = f"Nsight Compute reported {len(found)} launch(es) that aren't the {made} made"
+                _fail(subjects, failure or NcuError("no_kernel", told, "see `warpdeck check`"))
+            return
         for subject, end in pairs:
             if end.status is not Status.OK:
                 subject.result = NcuFailure(subject.candidate, str(end.status), end.message)
-        for subject, mine in results:
+        for subject, _, mine in fine:
             subject.result = self._counters_of(subject, mine)
 
     def _counters_of(self, subject: _Subject, launches: Sequence[Counters]) -> Counters | NcuFailure:
