@@ -21,7 +21,7 @@ import numpy as np
 from trace_bed import MARKS, Bed, markdown, percent
 
 from warpdeck.core.devices import open_recorded
-from warpdeck.core.errors import WarpdeckError
+from warpdeck.core.errors import UsageError, WarpdeckError
 from warpdeck.core.model import Candidate, Case, Protocol, Status
 from warpdeck.core.toolchain import default_pool
 from warpdeck.core.toolchain.compiled import Compiled, CompileRequest
@@ -69,7 +69,18 @@ def candidates(workload: Workload, backend: Any, case: Case) -> list[Candidate]:
 def bundled(quick: bool) -> None:
     """Slowdown of every bundled variant, and what happens in buffers that are too small."""
     device: Any = open_device("cuda:0")
-    print(f"# Tracing on {device.info.name}\n")
+    try:
+        print(f"# Tracing on {device.info.name}\n")
+        report(measured(device, quick))
+    finally:
+        device.close()
+
+
+Tables = tuple[list[list[str]], list[list[str]], list[list[str]], list[str]]
+
+
+def measured(device: Any, quick: bool) -> Tables:
+    """Rows about slowdowns, resources and small buffers; what failed."""
     slowdowns, resources, small, problems = [], [], [], []
     for name, sizes in SIZES.items():
         workload = load_workload(name)
@@ -80,7 +91,7 @@ def bundled(quick: bool) -> None:
                 what = f"{name} {candidate.variant} {case.name}"
                 try:
                     exact = backend.trace(candidate, case, TraceOptions())
-                    everywhere = backend.trace(candidate, case, TraceOptions(ctas=None))
+                    everywhere = all_ctas(backend, candidate, case)
                     rows = [too_small(backend, candidate, case, n) for n in SMALL]
                 except WarpdeckError as error:
                     problems.append(f"{what}: {error}")
@@ -88,10 +99,24 @@ def bundled(quick: bool) -> None:
                 small.append([what, *rows])
                 timeline = decoded(exact)
                 events = timeline.events / len(timeline.warps.cta)
-                slowdowns.append(slowdown(what, events, exact.meta, everywhere.meta, timeline))
+                slowdowns.append(slowdown(what, events, exact.meta, everywhere, timeline))
                 resources.append(used(what, exact.meta))
         backend.close()
-    device.close()
+    return slowdowns, resources, small, problems
+
+
+def all_ctas(backend: Any, candidate: Candidate, case: Case) -> Any:
+    """The meta of a trace of every CTA; None if that takes too much memory to be worth the time."""
+    try:
+        options = TraceOptions(ctas=None, limit_bytes=256 << 20)
+        return backend.trace(candidate, case, options).meta
+    except UsageError:
+        return None
+
+
+def report(tables: Tables) -> None:
+    """Print them."""
+    slowdowns, resources, small, problems = tables
     print("## Slowdown against the untraced kernel, paired in one run, L2 cold\n")
     print("Goal: +0.5% where a warp has up to 10 ranges, else +2%; 95% intervals.\n")
     markdown(
@@ -109,12 +134,14 @@ def bundled(quick: bool) -> None:
 def slowdown(what: str, events: float, some: Any, everywhere: Any, timeline: Timeline) -> list[str]:
     """A row of the table."""
     cells = [what, f"{some['overhead']['untraced_ms'] * 1e3:.2f} µs"]
-    for meta in (some, everywhere):
+    known = [meta for meta in (some, everywhere) if meta is not None]
+    for meta in known:
         cost = meta["overhead"]
         cells += [percent(cost["ratio"]), " to ".join(percent(x) for x in cost["ci"])]
+    cells += ["–", "–"] * (2 - len(known))
     ranges = len(timeline.slices.row) / len(timeline.warps.cta)
     limit = 1.005 if ranges <= COARSE else 1.02
-    met = [meta["overhead"]["ratio"] <= limit for meta in (some, everywhere)]
+    met = [meta["overhead"]["ratio"] <= limit for meta in known]
     verdict = f"{(limit - 1) * 100:g}%: " + ("met" if all(met) else "missed" if not any(met) else "met by 16")
     if timeline.mispaired_count or timeline.dropped:
         verdict += f", {timeline.mispaired_count} mispaired, {timeline.dropped} dropped"
