@@ -35,6 +35,7 @@ _NOISE = re.compile(
     r"device__attribute_|nvlink__|numa__|c2clink__|profiler__|derived_tempMetric|\w+\.Triage"
     r"|launch__occupancy_per_|derived__pct_occupancy_per_|launch__kernel_name$"
 )
+_LABEL = re.compile(r"`\(\.L\w*\) ")  # before a jump's target; the tool's own pages leave it out
 _NEEDS = "install the package ncu-report (pip install 'warpdeck[cuda]') or Nsight Compute itself"
 
 
@@ -134,10 +135,10 @@ def _from_module(data: Mapping[str, Any]) -> Launch:
     instructions = tuple(
         Instruction(
             address=row["pc"],
-            sass=row["sass"].strip(),
-            file=row["file"],
+            sass=_LABEL.sub("", _text(row["sass"])).strip(),
+            file=_text(row["file"]),
             line=row["line"],
-            ptx=row["ptx"].strip(),
+            ptx=_text(row["ptx"]).strip(),
             samples=row["samples"],
             executed=row["executed"],
             stalls={stall_name(reason): count for reason, count in row["stalls"].items()},
@@ -145,15 +146,20 @@ def _from_module(data: Mapping[str, Any]) -> Launch:
         for row in data["instructions"]
     )
     return Launch(
-        kernel=data["kernel"],
+        kernel=_text(data["kernel"]),
         metrics=metrics,
         absent=absent,
         texts=texts,
         instructions=instructions,
         base=data["base"],
         sources=data["sources"],
-        mangled=data["mangled"],
+        mangled=_text(data["mangled"]),
     )
+
+
+def _text(value: Any) -> str:
+    """A text of the module's, which has None for one that it can't read."""
+    return value if isinstance(value, str) else ""
 
 
 def read_pages(path: Path, ncu: Path | str, timeout_s: float) -> list[Launch]:
