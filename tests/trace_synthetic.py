@@ -63,7 +63,7 @@ class Machine:
         """(time, clock, gap) of a reading of both clocks that starts at a cycle since time 0."""
         extra = int(self.rng.integers(0, self.jitter + 1)) if self.jitter else 0
         at = cycle + self.gap * self.position + (float(self.rng.uniform(0, extra)) if extra else 0.0)
-        time = int((EPOCH + self.ns(at)) // 1) // self.tick * self.tick
+        time = (EPOCH + int(self.ns(at) // 1)) // self.tick * self.tick
         return time, int(self.offsets[sm]) + cycle, self.gap + extra
 
     def anchors(self, each: int, at_ns: float, spacing_ns: float, sms: Sequence[int] | None = None) -> Any:

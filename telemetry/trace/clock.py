@@ -26,6 +26,7 @@ from .timeline import Clock
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _SLOWEST, _FASTEST = 0.1, 20.0  # GHz; no SM runs outside
+_NONE = (1.0, 0.0)  # an empty interval
 _ROUNDING = 1e-3  # ns; float64 on differences below 2^53
 
 
@@ -82,8 +83,10 @@ class _Readings:
             if not short.any():
                 break
             if (slope[short] >= 0).any():
-                return fast, slow  # a line that only a still greater rate would satisfy
+                return _NONE  # a line that only a greater rate would satisfy
             fast = min(fast, float((fast - (room[short] + _ROUNDING / 2) / slope[short]).min()))
+        if fast < slow:
+            return _NONE
         for _ in range(200):
             lowest, highest, at_low, at_high = self.edges(slow)
             room, slope = highest - lowest, at_low - at_high
@@ -91,9 +94,9 @@ class _Readings:
             if not short.any():
                 break
             if (slope[short] <= 0).any():
-                return max(slow, fast), min(slow, fast) - 1e-12
+                return _NONE
             slow = max(slow, float((slow - (room[short] + _ROUNDING / 2) / slope[short]).max()))
-        return slow, fast
+        return (slow, fast) if slow <= fast else _NONE
 
     def offsets(self, slow: float, middle: float, fast: float) -> tuple[Floats, Floats]:
         """[SMs] bounds on the offsets over all rates of an interval.
@@ -138,14 +141,12 @@ def convert(
         ]
     )
     tick = timer_step(np.concatenate([own["time"], anchors["time"]]))
-    problem = ""
     for used, left_out in _choices(own, anchors):
         for slack in _slacks(used["gap"]):
-            made, failed = _fit(headers, used, last, tick, slack, left_out, meta or {})
+            made = _fit(headers, used, last, tick, slack, left_out, meta or {})
             if made:
                 return made
-            problem = problem or failed
-    return _per_warp(headers, closed, last, tick, len(own) + len(anchors), problem, meta or {})
+    return _per_warp(headers, closed, last, tick, len(own) + len(anchors), meta or {})
 
 
 def _anchors(time: Any, clock: Any, sm: Any, gap: Any) -> NDArray[Any]:
@@ -198,7 +199,8 @@ def _fit(
     slack: float,
     reason: str,
     meta: Mapping[str, Any],
-) -> tuple[Conversion | None, str]:
+) -> Conversion | None:
+    """None if no rate fits."""
     used = used[np.argsort(used["sm"], kind="stable")]
     sms, first, sm_of = np.unique(used["sm"], return_index=True, return_inverse=True)
     epoch = used["time"].min()
@@ -208,7 +210,7 @@ def _fit(
     readings = _Readings(times, upper + used["gap"] - slack, upper, first, tick)
     slow, fast = readings.rates()
     if slow > fast:
-        return None, f"no one rate fits: some readings ask for at most {1 / slow:.4f} GHz, others for more"
+        return None
     rate = _rate(slow, fast, meta)
     lowest, highest = readings.offsets(slow, rate, fast)
     sm = np.searchsorted(sms, headers["sm"])
@@ -217,7 +219,7 @@ def _fit(
     reach = float(np.maximum(np.abs(cycles), np.abs(cycles + last)).max())
     uncertainty = float((highest[sm] - lowest[sm]).max()) / 2 + max(fast - rate, rate - slow) * reach
     clock = Clock("fit", 1 / rate, tick, uncertainty, int(used.size), reason)
-    return Conversion(clock, np.full(start.shape, rate), start - start.min()), ""
+    return Conversion(clock, np.full(start.shape, rate), start - start.min())
 
 
 def _since(clock: NDArray[Any], pivot: NDArray[Any]) -> Floats:
@@ -262,7 +264,6 @@ def _per_warp(
     last: Ints,
     tick: float,
     anchors: int,
-    problem: str,
     meta: Mapping[str, Any],
 ) -> Conversion:
     """Each warp by its two own readings; no bound holds between them, so rates seen elsewhere set one."""
@@ -300,6 +301,6 @@ def _per_warp(
         tick,
         float((off + bend).max()),
         anchors,
-        f"the clock changed during the trace ({problem}); each warp is placed by its own two readings",
+        "the clock changed during the trace: no one rate fits; each warp is placed by its own two readings",
     )
     return Conversion(clock, scale, start - start.min())
