@@ -88,6 +88,7 @@ class _Starts:
         self._chosen, self._counters = run.metric_set(options.set, options.metrics)
         self._description = session.describe(case, (0,))
         self._hangs = 0
+        self._start_facts: dict[str, Any] = {}  # what the last start took, and how many it was for
 
     def run(self, subjects: Sequence[_Subject]) -> None:
         """Fill in every subject's result."""
@@ -144,6 +145,7 @@ class _Starts:
         elif not marker.complete:
             _fail(subjects, NcuError("program_failed", marker.fault, "see `warpdeck doctor`"))
         else:
+            self._start_facts = {"start_s": round(outcome.seconds, 3), "shared_by": len(subjects)}
             self._assign(subjects, marker, found, failure)
 
     def _cut_short(self, subjects: Sequence[_Subject], at: int, failure: NcuError | None) -> None:
@@ -207,6 +209,7 @@ class _Starts:
             "invocation": options.invocation,
             "device": self._info.to_json(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            **self._start_facts,
         }
         if len(launches) > 1:
             meta["launches"] = [{"kernel": c.kernel, "duration_ns": c.value("duration_ns")} for c in launches]

@@ -1,0 +1,156 @@
+"""Nsight Compute on a real GPU: counters of the bundled kernels, hot lines, limits, the GPU usable after."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from warpdeck.core.devices import Device
+from warpdeck.core.devices.cuda import CudaDevice
+from warpdeck.core.devices.stored_counters import load, save
+from warpdeck.core.model import CacheMode, Candidate, Protocol, Status
+from warpdeck.core.profiling import NcuFailure, ProfileOptions, profile, read_report
+from warpdeck.core.workload import Workload
+from warpdeck.kernels.loader import load_workload
+from warpdeck.telemetry.ncu import run
+from warpdeck.telemetry.ncu.counters import Counters
+from warpdeck.telemetry.ncu.errors import NcuError
+from warpdeck.telemetry.ncu.hotspots import by_line
+from warpdeck.telemetry.ncu.metrics import SEED
+
+pytestmark = pytest.mark.gpu
+QUICK = Protocol(warmup=1, samples=5, min_samples=5, adaptive=False)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    try:
+        run.find()
+    except NcuError as error:
+        pytest.skip(str(error))
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
+
+
+def classic(workload: Workload, size: int) -> list[Candidate]:
+    case = workload.size_case(size)
+    return [workload.candidate("classic", c) for c in workload.space("classic").configs(case.params)]
+
+
+def whole(found: list[Counters | NcuFailure]) -> list[Counters]:
+    assert not [f.text for f in found if isinstance(f, NcuFailure)]
+    return [c for c in found if isinstance(c, Counters)]
+
+
+def usable(device: Device) -> bool:
+    """Whether a candidate still evaluates, and nobody but our workers is on the GPU."""
+    workload = load_workload("softmax")
+    case = workload.size_case(256)
+    backend = device.prepare(workload, space="classic", cases=[case], seed=1)
+    try:
+        return backend.evaluate(classic(workload, 256)[0], [case], QUICK).status is Status.OK
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("name", ["gemm", "reduction", "softmax"])
+def test_all_classic_configurations_in_one_start(device: Device, name: str) -> None:
+    workload = load_workload(name)
+    candidates = classic(workload, 1024)
+    found = whole(profile(workload, device, candidates, workload.size_case(1024), set="seed"))
+    assert len(found) == 9 and {c.meta["shared_by"] for c in found} == {9}
+    for candidate, counters in zip(candidates, found, strict=True):
+        assert counters.meta["config"] == dict(candidate.config)
+        assert workload.variants["classic"].entry in f"{counters.kernel} {counters.meta.get('signature')}"
+        for metric in SEED:
+            norm = counters.metrics[metric].norm
+            assert norm is not None and 0 <= norm <= 1
+        assert (counters.metrics["achieved_occupancy"].norm or 0) > 0.05
+        assert counters.meta["block"][0] == candidate.config["block_size"]  # results come in order
+
+
+def test_hot_caches_hit_more_than_cold_ones(device: Device) -> None:
+    workload = load_workload("softmax")
+    candidate, case = classic(workload, 1024)[-1], workload.size_case(1024)
+    rates = {}
+    for cache in (CacheMode.COLD, CacheMode.HOT):
+        (found,) = whole(profile(workload, device, [candidate], case, cache=cache))
+        rates[cache] = found.value("dram_bw_pct") or 0.0
+    assert rates[CacheMode.HOT] < rates[CacheMode.COLD]
+
+
+def test_the_full_set_has_lines_of_the_python_source(device: Device, tmp_path: Path) -> None:
+    workload = load_workload("softmax")
+    candidate, case = classic(workload, 2048)[-1], workload.size_case(2048)
+    kept = tmp_path / "kept.ncu-rep"
+    (found,) = whole(profile(workload, device, [candidate], case, set="full", keep=kept))
+    assert (found.value("theoretical_occupancy") or 0) >= (found.value("achieved_occupancy") or 0) > 0
+    lines = by_line(found)
+    assert lines[0].file.endswith("classic.py") and lines[0].line > 0 and lines[0].samples > 0
+    assert "tree" in lines[0].source or "x[row" in lines[0].source or "y[row" in lines[0].source
+    assert [c.kernel for c in read_report(kept)] == [found.kernel]
+    save(found, tmp_path / "stored.counters.json.gz")
+    assert load(tmp_path / "stored.counters.json.gz") == found
+
+
+def test_named_metrics_and_what_the_chip_lacks(device: Device) -> None:
+    workload = load_workload("reduction")
+    candidate, case = classic(workload, 512)[0], workload.size_case(512)
+    names = ["l1_hit_rate", "sm__inst_executed.sum", "no__such_metric.avg"]
+    (found,) = whole(profile(workload, device, [candidate], case, metrics=names))
+    assert (found.value("sm__inst_executed.sum") or 0) > 0 and found.value("l1_hit_rate") is not None
+    assert "no__such_metric.avg" in found.missing and set(SEED) <= set(found.metrics)
+
+
+def test_a_time_limit_ends_everything_and_the_gpu_is_usable(device: Device) -> None:
+    workload = load_workload("gemm")
+    candidate, case = classic(workload, 4096)[0], workload.size_case(4096)
+    started = time.monotonic()
+    (found,) = profile(workload, device, [candidate], case, set="full", timeout_s=2.0)
+    assert isinstance(found, NcuFailure) and found.kind == "timeout" and found.remedy
+    assert time.monotonic() - started < 60
+    assert not [p for p in Path("/proc").iterdir() if p.name.isdecimal() and _is_profiled(p)]
+    assert usable(device)
+
+
+def _is_profiled(process: Path) -> bool:
+    try:
+        return b"worker.profiled" in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_wrong_kernel_is_not_profiled(device: Device, tmp_path: Path) -> None:
+    workload = load_workload("softmax")
+    copy = tmp_path / "softmax"
+    shutil.copytree(workload.folder, copy, ignore=shutil.ignore_patterns("recordings", "__pycache__"))
+    source = copy / "classic.py"
+    text = source.read_text()
+    assert "* scale" in text
+    source.write_text(text.replace("* scale", "* scale * float32(1.01)"))
+    broken = load_workload(copy)
+    (found,) = profile(broken, device, classic(broken, 256)[:1], broken.size_case(256))
+    assert isinstance(found, NcuFailure) and found.kind == Status.INCORRECT
+
+
+def test_counters_are_read_once(device: Device) -> None:
+    workload = load_workload("softmax")
+    case = workload.size_case(256)
+    candidates = classic(workload, 256)[:2]
+    backend = device.prepare(workload, space="classic", cases=[case], seed=1)
+    try:
+        first = backend.counters(candidates, case)
+        started = time.monotonic()
+        assert backend.counters(candidates, case) == first
+        assert time.monotonic() - started < 0.1
+        assert whole(first)
+        status, samples = backend.quick(candidates[0], case, cache=CacheMode.COLD)
+        assert status is Status.OK and len(samples) == 5  # timing goes on beside it
+        assert whole(backend.profile(candidates[:1], case, ProfileOptions(set="cheap")))
+    finally:
+        backend.close()
