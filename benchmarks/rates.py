@@ -69,6 +69,19 @@ def phase0() -> None:
             took = time.perf_counter() - start
             rows = len(Path(csv[1]).read_text().splitlines()) - 1 if done.returncode == 0 else 0
             print(f"phase 0, {state}: {took:.1f} s, {rows} rows, exit {done.returncode} {done.stderr[-300:]}")
+            _stages(Path(home), time.time() - took)
+
+
+def _stages(home: Path, start: float) -> None:
+    """Seconds after `start` at which each session came to its stages; of repeated ones the last."""
+    from warpdeck.sessions.store import SessionStore
+
+    for folder in sorted((home / "sessions").iterdir(), key=lambda path: path.stat().st_mtime):
+        with SessionStore.open(folder) as store:
+            seen = {str(e.data.get("state") or e.kind): e.t - start for e in store.events() if e.t >= start}
+        if seen:
+            shown = ("running", "start", "vendor", "baseline", "evaluation", "result", "artifact", "finished")
+            print(f"  {folder.name:38}", *(f"{name} {seen[name]:.2f}" for name in shown if name in seen))
 
 
 def isolated() -> None:

@@ -52,15 +52,17 @@ class SharedDevice:
         self._compile_ahead(self._device, same)
         return self._device
 
+    def make_ready(self) -> None:
+        """A run times nothing any more: begin to create the contexts of the next one."""
+        from ..core.devices.cuda import CudaDevice
+
+        if self._same() and isinstance(self._device, CudaDevice):
+            self._device.spare(2)  # one to measure in, one to compare in
+
     def leave(self) -> None:
         """A run has ended well: close its device, unless the next one needs it."""
         if not self._same():
             self.close()
-            return
-        from ..core.devices.cuda import CudaDevice
-
-        if isinstance(self._device, CudaDevice):
-            self._device.spare(2)  # one to measure in, one to compare in
 
     def close(self) -> None:
         """Close the device, if one is open."""

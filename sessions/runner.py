@@ -203,6 +203,7 @@ class _Run:
             self._log.flush()
             if report.reason != "stopped":
                 bench.finish(spec.finalists)
+                self._device.make_ready()
         self._log.flush()
         state = self._store.state()
         for name, path in write_artifacts(self._store, state, self._message):
