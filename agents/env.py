@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UsageError, WarpdeckError
-from ..core.model import CacheMode, Config, Status
+from ..core.model import CacheMode, Candidate, Config, Status
 from .base import FAILURE_REWARD
-from .observation import KERNELS, NVML, ObservationLayout
-from .readings import NvmlReader
+from .observation import COUNTERS, KERNELS, NVML, ObservationLayout
+from .readings import CounterReading, NvmlReader
 from .tasks import Task, TaskSet, open_tasks
 
 PROTOCOL = "1 warm-up + 5 samples, median"
-NO_COUNTERS = "hardware counters are not collected in the environment; their slots are zero"
+_COUNTER_KEYS = tuple(f"cupti_{c}_norm" for c in COUNTERS)
 _NVML_KEYS = tuple(f"nvml_{n}_norm" for n in NVML)
 
 
@@ -35,9 +35,11 @@ class EpisodeConfig:
         kernel_name: A workload, several to draw from, or "random" for the three bundled ones.
         matrix_size: A size, several to draw from, or None for every recorded size.
         max_steps: Steps until the episode is truncated.
-        use_cupti: Ask for hardware counters; the reason they are zero is in `info["cupti_reason"]`.
+        use_cupti: Fill the four counter slots: from the recording, or on a live device by Nsight Compute,
+            which runs once for each configuration and case (seconds). Where that fails they are zero,
+            `cupti_ok` in the info is False, and `cupti_reason` says why.
         use_nvml: Whether the observation has the four NVML slots.
-        cupti_timeout_s: Seconds a counter collection may take.
+        cupti_timeout_s: Seconds that one start of Nsight Compute may take.
         device: As `--device`: "auto", "cuda:0", "recorded:h200".
         space: Search space that the actions index.
         cache: "cold" or "hot".
@@ -65,6 +67,8 @@ class EpisodeConfig:
     def __post_init__(self) -> None:
         if self.max_steps < 1:
             raise UsageError(f"max_steps must be at least 1, not {self.max_steps}")
+        if self.cupti_timeout_s <= 0:
+            raise UsageError(f"cupti_timeout_s must be above 0, not {self.cupti_timeout_s}")
         if self.reward not in ("speedup", "log_improvement"):
             raise UsageError(f"reward must be 'speedup' or 'log_improvement', not '{self.reward}'")
         if self.cache not in tuple(CacheMode):
@@ -124,6 +128,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._task = self.tasks.tasks[0]
         self._reader: NvmlReader | None = None
         self._readings: tuple[float, ...] = ()
+        self._counters = CounterReading()
         self._baseline_ms = math.nan
         self._best_ms = math.nan
         self._steps = 0
@@ -161,7 +166,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._baseline_ms = self._best_ms = median(samples)
         self._steps = 0
         self._reader = self.tasks.reader(self._task) if self.config.use_nvml else None
-        self._read()
+        self._read(self._task.bench.baseline_candidate)
         info = self._info()
         info["observation_slots"] = self.layout.names
         info["baseline_config"] = dict(self._task.bench.baseline_candidate.config)
@@ -187,7 +192,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._steps += 1
         if time_ms is not None:
             self._best_ms = min(self._best_ms, time_ms)
-        self._read()
+        self._read(self._task.bench.candidate(config) if status is Status.OK else None, status)
         info = self._info(config)
         info["status"] = str(status)
         info["time_ms"] = time_ms
@@ -208,12 +213,20 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         return max(0.0, math.log(self._best_ms / time_ms))
 
     def _observe(self, previous: Sequence[int]) -> NDArray[np.float32]:
-        return self.layout.build(self._task.kernel, self._task.size, previous, self._readings)
+        task, counters = self._task, self._counters.values if self.config.use_cupti else ()
+        return self.layout.build(task.kernel, task.size, previous, self._readings, counters)
 
-    def _read(self) -> None:
+    def _read(self, candidate: Candidate | None, status: Status = Status.OK) -> None:
         """Take this step's readings, for observation and info alike; nothing is being measured now."""
         if self._reader is not None:
             self._readings = self._reader.read()
+        if not self.config.use_cupti:
+            return
+        if candidate is None:
+            self._counters = CounterReading(reason=f"the configuration failed: {status}")
+        else:
+            reader = self.tasks.counters(self.config.cupti_timeout_s)
+            self._counters = reader.read(self._task, candidate)
 
     def _info(self, config: Config | None = None) -> dict[str, Any]:
         info: dict[str, Any] = {
@@ -222,13 +235,15 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
             "baseline_ms": self._baseline_ms,
             "device": self.tasks.label,
             "protocol": PROTOCOL,
-            "cupti_ok": False,
-            "cupti_reason": NO_COUNTERS if self.config.use_cupti else "",
+            "cupti_ok": self._counters.ok,
+            "cupti_reason": self._counters.reason,
             "nvml_source": self._reader.source if self._reader is not None else "off",
         }
         if config is not None:
             info["config"] = dict(config)
             info |= {k: config[k] for k in ("block_size", "reg_cap") if k in config}
+        if self.config.use_cupti:
+            info |= zip(_COUNTER_KEYS, self._counters.values, strict=True)
         if self._reader is not None:
             info |= zip(_NVML_KEYS, self._readings, strict=True)
         return info

@@ -1,14 +1,18 @@
-"""NVML readings for the observation: live, a recording's stored ones, or zeros."""
+"""Readings for the observation, of NVML and of hardware counters: live, a recording's, or zeros."""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.devices.recorded import RecordedBackend
+from ..core.errors import WarpdeckError
+from ..core.model import Candidate
+from ..core.profiling import HOPELESS, NcuFailure
 from ..telemetry import nvml
-from .observation import nvml_features
+from .observation import COUNTERS, nvml_features
 
 if TYPE_CHECKING:
     from .tasks import Task
@@ -58,3 +62,55 @@ class NvmlReader:
         if reading is not None:
             self._features = nvml_features({**reading.to_json(), "temp_c": self._temperature})
         return self._features
+
+
+@dataclass(frozen=True)
+class CounterReading:
+    """The four counter slots in [0, 1]. Not `ok`: all zero, and `reason` says why."""
+
+    ok: bool = False
+    reason: str = ""
+    values: tuple[float, ...] = (0.0,) * len(COUNTERS)
+
+
+class CounterReader:
+    """Hardware counters of configurations, each read once on each case, whoever asks.
+
+    On a live device Nsight Compute runs in processes of its own, for seconds; a recording answers at once.
+
+    Args:
+        timeout_s: time limit of one start of Nsight Compute.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._known: dict[tuple[str, str], CounterReading] = {}
+        self._hopeless: CounterReading | None = None
+
+    def read(self, task: Task, candidate: Candidate) -> CounterReading:
+        """The counters of a configuration that was measured on a task. Never raises for a failure of them."""
+        key = (candidate.id, task.case.name)
+        if key not in self._known:
+            self._known[key] = self._hopeless or self._collect(task, candidate)
+        return self._known[key]
+
+    def _collect(self, task: Task, candidate: Candidate) -> CounterReading:
+        cache = task.bench.protocol.cache
+        try:
+            (found,) = task.bench.backend.counters(
+                [candidate], task.case, cache=cache, timeout_s=self._timeout_s
+            )
+        except WarpdeckError as error:
+            return CounterReading(reason=str(error))
+        if isinstance(found, NcuFailure):
+            reading = CounterReading(reason=found.text)
+            if found.kind in HOPELESS:  # it would be the same for every other configuration
+                self._hopeless = reading
+            return reading
+        values = []
+        for name in COUNTERS:
+            norm = found.metrics[name].norm if name in found.metrics else None
+            if norm is None:
+                return CounterReading(reason=f"{name}: {found.missing.get(name, 'no share of anything')}")
+            values.append(min(max(norm, 0.0), 1.0))
+        return CounterReading(True, "", tuple(values))

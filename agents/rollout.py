@@ -48,6 +48,8 @@ class RolloutConfig:
         max_steps: Steps an episode.
         deterministic: Take the policy's likeliest action (else sample it).
         use_nvml: Without a model, whether the environment reads NVML; with one, the model decides.
+        use_cupti: Whether the environment reads hardware counters (see `EpisodeConfig`).
+        cupti_timeout_s: Seconds that one start of Nsight Compute may take.
     """
 
     model: Path | None = None
@@ -61,6 +63,7 @@ class RolloutConfig:
     deterministic: bool = True
     use_nvml: bool = True
     use_cupti: bool = False
+    cupti_timeout_s: float = 120
     reward: str = "speedup"
     seed: int = 0
     allow_shared: bool = False
@@ -138,6 +141,7 @@ def rollout(
             matrix_size=config.sizes or None,
             max_steps=config.max_steps,
             use_cupti=config.use_cupti,
+            cupti_timeout_s=config.cupti_timeout_s,
             use_nvml=use_nvml,
             device=config.device,
             space=config.space,
@@ -214,8 +218,7 @@ def _step_row(head: Mapping[str, Any], step: int, info: Mapping[str, Any], rewar
         "cupti_reason": info["cupti_reason"],
         "status": info["status"],
     }
-    row |= {f"cupti_{c}_norm": 0.0 for c in COUNTERS}
-    row |= {k: v for k, v in info.items() if k.startswith("nvml_") and k.endswith("_norm")}
+    row |= {k: v for k, v in info.items() if k.startswith(("cupti_", "nvml_")) and k.endswith("_norm")}
     return row
 
 

@@ -14,7 +14,7 @@ from ..core.model import CacheMode, Case, Config, Protocol
 from ..core.space import SearchSpace
 from ..kernels.loader import load_workload
 from ..kernels.recordings import open_device
-from .readings import NvmlReader
+from .readings import CounterReader, NvmlReader
 
 SIZES = (256, 512, 1024)  # the source's, where no recording says which sizes there are
 
@@ -46,6 +46,7 @@ class TaskSet:
         self.tasks = tuple(tasks)
         self._close = close
         self._readers: dict[object, NvmlReader] = {}
+        self._counters: dict[float, CounterReader] = {}
         self.space: SearchSpace = tasks[0].bench.space
         for task in tasks:
             if dict(task.bench.space.knobs) != dict(self.space.knobs):
@@ -84,6 +85,10 @@ class TaskSet:
         if key not in self._readers:
             self._readers[key] = NvmlReader(task)
         return self._readers[key]
+
+    def counters(self, timeout_s: float) -> CounterReader:
+        """What reads the counter slots; one for all environments, so that nothing is profiled twice."""
+        return self._counters.setdefault(timeout_s, CounterReader(timeout_s))
 
     def close(self) -> None:
         """Release benches and devices."""

@@ -29,7 +29,13 @@ Reward = Annotated[
     str, typer.Option("--reward", metavar="speedup|log_improvement", help="Speedup - 1, or log improvement.")
 ]
 Nvml = Annotated[bool, typer.Option("--use-nvml/--no-nvml", help="NVML readings in the observation.")]
-Cupti = Annotated[bool, typer.Option("--use-cupti", help="Counter slots in the observation (zero for now).")]
+Cupti = Annotated[
+    bool,
+    typer.Option("--use-cupti", help="Hardware counters in the observation: recorded, or by ncu (slow)."),
+]
+CuptiTimeout = Annotated[
+    float, typer.Option("--cupti-timeout-s", metavar="S", min=1, help="Time limit of one start of ncu.")
+]
 
 
 def train(
@@ -68,6 +74,7 @@ def train(
     reward: Reward = "speedup",
     use_nvml: Nvml = True,
     use_cupti: Cupti = False,
+    cupti_timeout_s: CuptiTimeout = 120.0,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +109,7 @@ def train(
         "max_episode_len": max_episode_len,
         "use_nvml": use_nvml,
         "use_cupti": use_cupti,
+        "cupti_timeout_s": cupti_timeout_s,
         "observe_size": observe_size,
         "reward": options.choice("--reward", reward, ("speedup", "log_improvement")),
         "n_envs": n_envs,
@@ -162,6 +170,7 @@ def rollout(
     reward: Reward = "speedup",
     use_nvml: Nvml = True,
     use_cupti: Cupti = False,
+    cupti_timeout_s: CuptiTimeout = 120.0,
     csv_dir: Annotated[
         Path, typer.Option("--csv-dir", metavar="DIR", help="Where the step and episode CSVs are written.")
     ] = Path(),
@@ -189,6 +198,7 @@ def rollout(
             deterministic=not stochastic,
             use_nvml=use_nvml,
             use_cupti=use_cupti,
+            cupti_timeout_s=cupti_timeout_s,
             reward=options.choice("--reward", reward, ("speedup", "log_improvement")),
             seed=seed,
             allow_shared=allow_shared,

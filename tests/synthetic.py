@@ -3,6 +3,7 @@ shipped."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -93,3 +94,23 @@ def write(folder: Path, workload: Workload, space: str, sizes: list[int], **opti
         paths.append(folder / rec.file_name)
         recording.save(rec, paths[-1])
     return paths
+
+
+def add_counters(path: Path, *, but: tuple[str, ...] = ()) -> dict[str, dict[str, float]]:
+    """Give a recording's configurations hardware counters, all different; returns them by key.
+
+    Those with a key in `but` get none.
+    """
+    document = recording.read_json(path)
+    keys = [recording.config_key(row["configuration"]) for row in document["results"]]
+    names = ("achieved_occupancy", "l2_hit_rate", "dram_bw_pct", "sm_active_pct")
+    values = {
+        key: {name: round(((7 * i + 3 * j) % 97 + 1) / 100, 4) for j, name in enumerate(names)}
+        for i, key in enumerate(keys)
+        if key not in but
+    }
+    failed = dict.fromkeys(but, "Nsight Compute took longer than 120 s")
+    protocol = {"date": "2026-01-02", "set": "seed", "cache": "cold", "tool": "2025.3.1", "failed": failed}
+    made = recording.with_counters(document, values, protocol)
+    recording.save_bytes(json.dumps(made).encode(), path, packed=True)
+    return values

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import warpdeck.agents  # noqa: F401  (registers the environment)
 from warpdeck.agents.env import EpisodeConfig, KernelOptimizationEnv
-from warpdeck.agents.observation import ObservationLayout, nvml_features, size_feature
+from warpdeck.agents.observation import COUNTERS, ObservationLayout, nvml_features, size_feature
 from warpdeck.core import recording
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import Status
@@ -231,8 +231,46 @@ def test_nvml_slots_hold_what_the_recording_stored(recorded: list[Path]) -> None
 
 def test_counters_asked_for_say_why_they_are_zero() -> None:
     env = make(use_cupti=True)
-    _, info = env.reset(seed=0)
-    assert info["cupti_ok"] is False and "not collected" in info["cupti_reason"]
+    observation, info = env.reset(seed=0)
+    assert info["cupti_ok"] is False and "holds no hardware counters" in info["cupti_reason"]
+    slots = [i for i, name in enumerate(info["observation_slots"]) if name.startswith("cupti_")]
+    assert len(slots) == 4 and not observation[slots].any()
+
+
+def test_recorded_counters_fill_their_slots(recorded: list[Path]) -> None:
+    values = synthetic.add_counters(recorded[0], but=("64,32",))
+    env = make(kernel_name="gemm", use_cupti=True)
+    observation, info = env.reset(seed=0)
+    slots = [i for i, name in enumerate(info["observation_slots"]) if name.startswith("cupti_")]
+    assert observation[slots].tolist() == pytest.approx(list(values["256,0"].values()))  # the baseline's
+    seen = set()
+    for action in np.ndindex(3, 3):
+        observation, _, _, _, info = env.step(np.array(action))
+        key = f"{info['block_size']},{info['reg_cap']}"
+        wanted = list(values[key].values()) if key in values else [0.0] * 4
+        assert observation[slots].tolist() == pytest.approx(wanted)
+        assert [info[f"cupti_{name}_norm"] for name in COUNTERS] == pytest.approx(wanted)
+        assert info["cupti_ok"] is (key in values)
+        assert info["cupti_reason"] == ("" if key in values else "Nsight Compute took longer than 120 s")
+        seen.add(tuple(observation[slots]))
+    assert len(seen) == 9
+    plain = make(kernel_name="gemm")
+    observation, info = plain.reset(seed=0)
+    assert not observation[slots].any() and info["cupti_ok"] is False and info["cupti_reason"] == ""
+
+
+def test_a_failed_configuration_has_no_counters(recorded: list[Path]) -> None:
+    rec = recording.load(recorded[0])
+    entries = {
+        k: replace(e, status=Status.LAUNCH_ERROR, series={}) if k.startswith("64,") else e
+        for k, e in rec.entries.items()
+    }
+    edit(recorded[0], entries=entries)
+    synthetic.add_counters(recorded[0])
+    env = make(kernel_name="gemm", use_cupti=True)
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(np.array([0, 0]))
+    assert info["cupti_ok"] is False and "launch_error" in info["cupti_reason"]
 
 
 def test_options_choose_the_task_and_bad_ones_are_named() -> None:

@@ -93,7 +93,24 @@ def test_columns_follow_what_was_collected(tasks: TaskSet, tmp_path: Path) -> No
     config = RolloutConfig(use_nvml=False, use_cupti=True, max_steps=1)
     columns, steps = read(rollout(config, tasks=tasks).write_csv(tmp_path)[0])
     assert columns == STEP_COLUMNS + CUPTI_COLUMNS
-    assert "not collected" in steps[0]["cupti_reason"]
+    assert steps[0]["cupti_ok"] == "False" and "no hardware counters" in steps[0]["cupti_reason"]
+    assert all(steps[0][column] == "0.0" for column in CUPTI_COLUMNS)
+
+
+def test_recorded_counters_are_in_the_csv(files: list[Path], tmp_path: Path) -> None:
+    values = {}
+    for file in files:
+        rec = recording.load(file)
+        values[rec.workload, rec.case] = synthetic.add_counters(file)
+    config = RolloutConfig(
+        workloads=("gemm", "softmax"), device="recorded:test", use_cupti=True, max_steps=12
+    )
+    _, steps = read(rollout(config).write_csv(tmp_path)[0])
+    assert len(steps) == 48
+    for row in steps:
+        wanted = values[row["kernel"], row["matrix_size"]][f"{row['block_size']},{row['reg_cap']}"]
+        assert row["cupti_ok"] == "True" and row["cupti_reason"] == ""
+        assert [float(row[column]) for column in CUPTI_COLUMNS] == list(wanted.values())
 
 
 def test_random_actions_repeat_with_the_seed_and_vary(tasks: TaskSet) -> None:
