@@ -40,7 +40,7 @@ from warpdeck.kernels.recordings import open_device
 SIZES = {"gemm": 1024, "softmax": 4096, "reduction": 4096}
 BLOCKS = 64
 
-# Our markers in terms of warpscope's calls. Its lanes are numbered by blockIdx.x alone: set for all of a grid.
+# Our markers in terms of warpscope's calls. It numbers lanes by blockIdx.x alone: set for all of a grid.
 SHIM = r"""
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;

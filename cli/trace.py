@@ -180,7 +180,7 @@ def _present(timeline: Timeline, files: list[Path], *, show: bool, as_json: bool
 
 
 def _warnings(found: Mapping[str, Any]) -> list[str]:
-    texts = list(found["warnings"])
+    texts = [*found["warnings"], *(note for note in found["notes"] if note != found["clock"]["reason"])]
     if found["stale"]:
         texts.append("the kernel's source has changed since this trace was recorded")
     if found["dropped"]:
@@ -222,7 +222,7 @@ def _report(found: Mapping[str, Any]) -> None:
         line("share: of the warps' lifetimes. warps, CTAs: the most loaded one against the mean.")
     if found["longest"]:
         line()
-        line("longest:")
+        line("longest waits:")
         table(
             ["stage", "CTA", "warp", "at", "lasts", "payload"],
             [
@@ -251,9 +251,9 @@ def _report(found: Mapping[str, Any]) -> None:
 
 def _scope(found: Mapping[str, Any]) -> str:
     ctas = found["ctas"]
-    which = f"{ctas['traced']:,} of {ctas['of']:,} CTAs, " if ctas else ""
+    which = f"{ctas['traced']:,}" + (f" of {ctas['of']:,}" if ctas["of"] else "")
     cache = f", {found['cache']} cache" if found["cache"] else ""
-    return f"{which}{found['warps']:,} warps, {_time(found['span_ns'])}{cache}"
+    return f"{which} CTAs, {found['warps']:,} warps, {_time(found['span_ns'])}{cache}"
 
 
 def _cost(overhead: Mapping[str, Any] | None) -> str:

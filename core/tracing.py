@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..telemetry.trace.timeline import RawTrace, Timeline
 from .errors import UsageError, WarpdeckError
 from .model import CacheMode, Candidate, Case, Config, DeviceInfo
@@ -222,11 +224,9 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "params": dict(meta.get("params") or {}),
         **{key: meta.get(key) for key in ("kernel", "grid", "block", "instance", "cache", "date")},
         "device": device.to_json(),
-        "ctas": meta.get("ctas"),
-        "warps": len(timeline.warps.cta),
         "capacity": meta.get("capacity"),
-        "span_ns": timeline.span_ns,
         **summarise(timeline).to_json(),
+        "ctas": dict(meta.get("ctas") or {"traced": len(np.unique(timeline.warps.cta)), "of": None}),
         "mispaired_at": [found.to_json() for found in timeline.mispaired],
         "clock": dict(timeline.clock.__dict__),
         "overhead": meta.get("overhead"),
