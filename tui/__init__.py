@@ -15,6 +15,7 @@ from ..core.errors import ExitCode
 from ..sessions.events import Lifecycle
 
 if TYPE_CHECKING:
+    from ..telemetry.ncu.counters import Counters
     from ..telemetry.trace.timeline import Timeline
     from .app import WarpdeckApp
     from .sources import RunSource
@@ -62,6 +63,14 @@ def run_timeline(timeline: Timeline) -> int:
     from .screens.timeline import TimelineScreen
 
     return _run(WarpdeckApp(TimelineScreen(timeline)))
+
+
+def run_counters(counters: Counters) -> int:
+    """Look at a launch's hardware counters."""
+    from .app import WarpdeckApp
+    from .screens.counters import CountersScreen
+
+    return _run(WarpdeckApp(CountersScreen(counters)))
 
 
 def _show(source: RunSource) -> int:

@@ -46,6 +46,7 @@ class WarpdeckApp(App[int]):
         (60, "-slim"),
         (80, "-narrow"),
         (100, "-wide"),
+        (160, "-xwide"),
     ]
     VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [  # pyright: ignore[reportIncompatibleVariableOverride]
         (0, "-flat"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,6 +33,7 @@ class Shape(StrEnum):
     STAIRS = "stairs"  # each value holds until the next point
     DASHES = "dashes"  # a constant: y[0] over the whole width
     DOTTED = "dotted"  # another constant
+    POINT = "point"  # "◆" at each x and y
     RUG = "rug"  # "×" in the bottom row at each x, y ignored
 
 
@@ -42,6 +43,7 @@ LEGEND = {
     Shape.STAIRS: "─",
     Shape.DASHES: "╌",
     Shape.DOTTED: "┈",
+    Shape.POINT: "◆",
     Shape.RUG: "×",
 }
 PERIOD = {Shape.DASHES: (4, 2), Shape.DOTTED: (4, 1)}  # dots a repetition, and how many of them are set
@@ -102,6 +104,20 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     return [f"{v / divisor:.{min(decimals, 4)}f}{suffix if v else ''}" for v in values]
 
 
+def power_labels(exponents: Sequence[float]) -> list[str]:
+    """Labels of powers of ten, for logarithmic axes: "0.1", "100", "10k", "1T"."""
+    labels = []
+    for exponent in exponents:
+        power, rest = divmod(round(exponent), 3)
+        if -1 <= power <= 0:
+            labels.append(f"{10.0 ** round(exponent):g}")
+        elif 1 <= power <= 5:
+            labels.append(f"{10**rest}{'kMGTP'[power - 1]}")
+        else:
+            labels.append(f"1e{round(exponent)}")
+    return labels
+
+
 def bounds(series: Sequence[Series]) -> tuple[float, float, float, float] | None:
     """(x low, x high, y low, y high) over all series, never empty in a direction; None without points."""
     drawn = [s for s in series if len(s.x) and s.shape not in PERIOD]
@@ -134,7 +150,7 @@ def _mask(s: Series, limits: tuple[float, float, float, float], cols: int, rows:
     position = (s.x - x_low) / (x_high - x_low) * (cols - 1)
     column = np.clip(np.rint(position), 0, cols - 1).astype(np.int64)
     y = np.clip(y, 0, rows - 1).astype(np.int64)
-    if s.shape is Shape.DOTS or len(s.x) == 1:
+    if s.shape in (Shape.DOTS, Shape.POINT) or len(s.x) == 1:
         dots[y, column] = True
         return dots
     first, last = int(column[0]), int(column[-1])
@@ -158,9 +174,16 @@ def _mask(s: Series, limits: tuple[float, float, float, float], cols: int, rows:
 
 
 def draw(
-    series: Sequence[Series], width: int, height: int, x_label: str = "", y_unit: str = ""
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    x_label: str = "",
+    y_unit: str = "",
+    powers: bool = False,
 ) -> Frame | None:
     """Draw a plot with axes into `width` × `height` characters.
+
+    `powers`: values are decimal logarithms, and the axes say 10 to their power.
 
     Returns None if there is nothing to draw or no room (under 16 × 3). The x axis takes the two bottom
     rows from 6 rows on, with its label before its numbers; the unit follows every number of the y axis.
@@ -172,17 +195,25 @@ def draw(
     plot_rows = height - axis_rows
     x_low, x_high, y_low, y_high = limits
     levels = ticks(y_low, y_high, max(2, plot_rows // 3))
-    names = [name + y_unit for name in tick_labels(levels)]
+    if powers:
+        levels = [level for level in levels if level == round(level)]
+    label = power_labels if powers else tick_labels
+    names = [name + y_unit for name in label(levels)]
     gutter = max((len(n) for n in names), default=1) + 1
     plot_cols = width - gutter
     cells = np.zeros((plot_rows, plot_cols), dtype=np.uint8)
     owner = np.full((height, width), BLANK, dtype=np.int8)
     area = owner[:plot_rows, gutter:]
     rugs: list[tuple[int, NDArray[np.int64]]] = []
+    points: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
     for index, s in enumerate(series):
         if s.shape is Shape.RUG:
             at = (s.x - x_low) / (x_high - x_low) * (plot_cols - 1)
             rugs.append((index, np.unique(np.clip(np.rint(at), 0, plot_cols - 1).astype(np.int64))))
+            continue
+        if s.shape is Shape.POINT:
+            rows, columns = np.nonzero(_mask(s, limits, 2 * plot_cols, 4 * plot_rows))
+            points.append((index, rows // 4, columns // 2))
             continue
         dots = _mask(s, limits, 2 * plot_cols, 4 * plot_rows)
         packed = (dots.reshape(plot_rows, 4, plot_cols, 2) * DOT_BITS[None, :, None, :]).sum(
@@ -200,21 +231,30 @@ def draw(
     for index, columns in rugs:
         plot[-1, columns] = ord("×")
         area[-1, columns] = index
+    for index, rows, columns in points:
+        plot[rows, columns] = ord("◆")
+        area[rows, columns] = index
     codes[:plot_rows, gutter - 1] = ord("│")
     for level, name in zip(levels, names, strict=True):
         row = round((y_high - level) / (y_high - y_low) * (4 * plot_rows - 1)) // 4
         _write(codes, row, gutter - 1 - len(name), name)
         codes[row, gutter - 1] = ord("┤")
     if axis_rows:
-        _x_axis(codes, plot_rows, gutter, x_low, x_high, x_label)
+        _x_axis(codes, plot_rows, gutter, (x_low, x_high), x_label, label)
     text = tuple(row.tobytes().decode("utf-32-le") for row in codes)
     return Frame(text, owner)
 
 
 def _x_axis(
-    codes: NDArray[np.uint32], row: int, gutter: int, x_low: float, x_high: float, label: str
+    codes: NDArray[np.uint32],
+    row: int,
+    gutter: int,
+    limits: tuple[float, float],
+    label: str,
+    words: Callable[[Sequence[float]], list[str]],
 ) -> None:
     """The axis line, its label and its numbers in the two rows from `row`."""
+    x_low, x_high = limits
     columns = codes.shape[1] - gutter
     if len(label) > columns // 2:
         label = ""
@@ -223,7 +263,7 @@ def _x_axis(
     codes[row, gutter:] = ord("─")
     marks = [t for t in ticks(x_low, x_high, max(2, columns // 10)) if t == round(t)]
     free = len(label) + 1 if label else 0
-    for mark, name in zip(marks, tick_labels(marks), strict=True):
+    for mark, name in zip(marks, words(marks), strict=True):
         column = gutter + round((mark - x_low) / (x_high - x_low) * (columns - 1))
         start = min(max(column - len(name) // 2, free), codes.shape[1] - len(name))
         codes[row, column] = ord("┴")

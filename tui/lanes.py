@@ -225,7 +225,8 @@ def _sorted(
     group = (np.cumsum(present, dtype=np.int32) - 1)[code]
     del code
     first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(codes)))])
-    key = group * step
+    key: Floats = group.astype(np.float64)
+    key *= step
     del group
     key += start
     key -= low

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,15 +65,14 @@ def axis(low: float, high: float, columns: int) -> list[tuple[int, str]]:
     return []
 
 
-def device_words(timeline: Timeline) -> str:
-    """ "recorded on NVIDIA H200, 2026-11-29", or the live device's name."""
-    data = timeline.meta.get("device")
+def device_words(data: Any) -> str:
+    """Of a device's JSON: "recorded on NVIDIA H200, 2026-11-29", or its name; "" if there is none."""
     if not isinstance(data, dict):
         return ""
     try:
         device = DeviceInfo.from_json(data)
-    except (KeyError, TypeError, ValueError):
-        return ""
+    except (KeyError, TypeError, ValueError):  # a report knows no more than the name
+        return str(data.get("name") or "")
     return f"emulated, {device.label}" if device.emulated else device.label
 
 
@@ -81,7 +81,7 @@ def title_line(timeline: Timeline, width: int) -> str:
     meta = timeline.meta
     names = [str(meta[k]) for k in ("workload", "variant") if meta.get(k)] or ["trace"]
     case = [f"size {meta['case']}"] if meta.get("case") else []
-    device = device_words(timeline)
+    device = device_words(meta.get("device"))
     head = " · ".join([*names, *case, *([device] if device else [])])
     if len(head) > width:
         head = " · ".join([names[0], *([device] if device else [])])
@@ -110,10 +110,15 @@ def cost_line(timeline: Timeline, width: int) -> str:
         coverage_words(timeline),
         f"clock changed, {clock.method}: {clock.reason}" if clock.reason else "",
     ]
+    return joined([part for part in parts if part], width)
+
+
+def joined(parts: Sequence[str], width: int) -> str:
+    """The parts for which there is room, the earlier ones first."""
     text = ""
-    for part in filter(None, parts):
+    for part in parts:
         longer = f"{text} · {part}" if text else part
-        text = longer if len(longer) <= width else text
+        text = longer if len(longer) <= width or not text else text
     return clip(text, width)
 
 

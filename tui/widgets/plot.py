@@ -35,9 +35,20 @@ is a step that failed and so has no value. The dashed line is the baseline's 1×
 the vendor's library is. Marks differ in shape as well as in colour. `z` maximises the plot.
 """
 
-    def __init__(self, title: str, *, empty: str, unit: str = "", id: str | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        empty: str,
+        unit: str = "",
+        x_label: str = "step",
+        powers: bool = False,
+        id: str | None = None,
+    ) -> None:
         super().__init__(id=id)
         self.border_title = title
+        self._x_label = x_label
+        self._powers = powers
         self._empty = empty
         self._unit = unit
         self._series: tuple[Series, ...] = ()
@@ -74,7 +85,9 @@ the vendor's library is. Marks differ in shape as well as in colour. `z` maximis
         self.border_subtitle = legend
 
     def _paint(self, width: int, height: int) -> list[Strip]:
-        frame = draw(self._series, width, height, x_label="step", y_unit=self._unit)
+        frame = draw(
+            self._series, width, height, x_label=self._x_label, y_unit=self._unit, powers=self._powers
+        )
         if frame is None:
             blank = Strip.blank(width, self.rich_style)
             if not height:
