@@ -36,7 +36,6 @@ FACTS = {
     "cupti_error": None,
 }
 FLOORS = {"launch_ms": 1e-4, "l2_read_gbs": 1e6}
-IMPORT_S = 0.5
 MEASURING = ("time", "pair", "vendor", "floors")  # no context may be created beside one
 
 
@@ -46,6 +45,7 @@ class Imitation:
     Args:
         references: of the workloads in play, by the names of their arguments.
         torch: whether the vendor's library imports.
+        import_until: the job before whose first start the vendor's library isn't imported; None: at once.
         wrong: whether kernels compute something else.
     """
 
@@ -54,10 +54,12 @@ class Imitation:
         references: Mapping[frozenset[str], Callable[..., Any]],
         *,
         torch: bool = True,
+        import_until: str | None = None,
         wrong: bool = False,
     ) -> None:
         self.references = references
         self.torch = torch
+        self.import_until = import_until
         self.wrong = wrong
         self.log: list[tuple[int, str, dict[str, Any]]] = []
         self.overlaps: list[list[str]] = []
@@ -118,7 +120,9 @@ class _Worker:
     def do(self, job: str, payload: dict[str, Any]) -> dict[str, Any]:
         """The reply to a job."""
         if job == "vendor_import":
-            time.sleep(IMPORT_S)
+            until = self._server.import_until
+            while until and not self._server.count(until):
+                time.sleep(0.002)
             if not self._server.torch:
                 fault = {"status": "unsupported", "message": "no vendor time: no torch", "fatal": False}
                 return {"fault": fault}

@@ -79,7 +79,7 @@ def test_contexts_that_compare_ran_nothing_else(imitate: Callable[..., Imitation
 
 
 def test_a_run_does_not_wait_for_the_vendors_library(imitate: Callable[..., Imitation]) -> None:
-    server = imitate()
+    server = imitate(import_until="time")
     (folder,) = sweeps("reduction")
     assert run_sessions([folder]) is ExitCode.OK
     kinds = [kind for kind, _ in events(folder) if kind in ("start", "baseline", "vendor", "result")]
