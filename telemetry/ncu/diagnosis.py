@@ -128,12 +128,13 @@ def _stalls(counters: Counters) -> Iterator[Diagnosis]:
         yield Diagnosis("stall", text, evidence, 30.0 + 60.0 * stall.share)
 
 
+# Limit -> (what limits, how much of it is used, the words after that number)
 _LIMITS = {
-    "limit_registers": "registers",
-    "limit_shared": "shared memory",
-    "limit_warps": "the block size",
-    "limit_blocks": "the number of blocks an SM holds",
-    "limit_barriers": "barriers",
+    "limit_registers": ("registers", "registers", " a thread"),
+    "limit_shared": ("shared memory", "shared_bytes", "B a block"),
+    "limit_warps": ("the block size", "block_size", " threads"),
+    "limit_blocks": ("the number of blocks an SM holds", "", ""),
+    "limit_barriers": ("barriers", "", ""),
 }
 
 
@@ -153,19 +154,18 @@ def _occupancy(counters: Counters) -> Iterator[Diagnosis]:
     limits = {name: value for name in _LIMITS if (value := counters.value(name)) is not None}
     if possible < 99.5 and limits:
         least = min(limits.values())
-        which = [name for name, value in limits.items() if value == least]
-        text += f", limited by {' and '.join(_LIMITS[name] for name in which)}"
-        evidence.update({name: limits[name] for name in which})
-        uses = {"limit_registers": "registers", "limit_shared": "shared_bytes", "limit_warps": "block_size"}
-        used = {uses[n]: v for n in which if n in uses and (v := counters.value(uses[n])) is not None}
-        text += "".join(f" ({_many(value)} {_USE[name]})" for name, value in used.items())
-        evidence.update(used)
+        reasons = []
+        for name in (name for name, value in limits.items() if value == least):
+            words, quantity, each = _LIMITS[name]
+            evidence[name] = least
+            reasons.append(words)
+            if quantity and (used := counters.value(quantity)) is not None:
+                reasons[-1] += f" ({_many(used)}{each})"
+                evidence[quantity] = used
+        text += f", limited by {' and '.join(reasons)}"
     if gap:
         text += "; warps are missing while blocks run: they end at different times or start late"
     yield Diagnosis("occupancy", text, evidence, 55.0 if achieved < OCCUPANCY_PCT else 25.0)
-
-
-_USE = {"registers": "a thread", "shared_bytes": "bytes a block", "block_size": "threads a block"}
 
 
 def _blocks(counters: Counters) -> Iterator[Diagnosis]:
