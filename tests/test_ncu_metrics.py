@@ -211,6 +211,12 @@ def test_stall_reasons_have_one_name() -> None:
             "kernel",
         ),
         ("_ZN6cudapy4gemm6kernelB2v1B12cw51cXTLSUwvE5ArrayIfLi1E1C7mutable7alignedE", "kernel"),
+        (  # as numba-cuda 0.30 names a function made in a function
+            "_ZN8__main__4make12_3clocals_3e12gemm_classicB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYk"
+            "OIgxJU0gCqOkEJoHkbttqdVhoqlspQGNFHSgJ5BnXagIAE5ArrayIfLi1E1C7mutable7alignedE"
+            "5ArrayIfLi1E1C7mutable7alignedEi",
+            "gemm_classic",
+        ),
         ("_ZN99short", "_ZN99short"),
         ("", ""),
     ],
