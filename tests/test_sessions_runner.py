@@ -144,6 +144,45 @@ def test_a_run_from_start_to_artifacts(started):
     assert header["toolchain"]["numpy"]
 
 
+def test_one_process_runs_several_sessions_in_turn(started):
+    runs = launch.launch_runs([long(), classic(), classic(seed=2)])
+    started.append(runs[0])
+    assert len({run.process.pid for run in runs}) == 1 and len({run.folder for run in runs}) == 3
+    until(runs[0].folder, lambda s: s.evaluations > 0, "its first evaluation")
+    assert alive.is_running(runs[2].folder)  # nobody else may run what waits
+    for run in runs:
+        *_, last = follow(run.folder, poll_s=0.02)
+        assert run.wait(DEADLINE_S) is ExitCode.OK, run.last_words()
+        assert last.lifecycle is Lifecycle.FINISHED and not alive.is_running(run.folder)
+        states = [e.data["state"] for e in events(run.folder) if e.kind == "state"]
+        assert states == ["running", "finished"]
+    ended = [events(run.folder)[-1].t for run in runs]
+    assert ended == sorted(ended)
+
+
+def test_a_run_that_is_stopped_ends_those_behind_it_which_can_be_resumed(started):
+    first, second = launch.launch_runs([slow(), classic()])
+    started.append(first)
+    until(first.folder, lambda s: s.evaluations > 5, "5 evaluations")
+    send(first.folder, "stop", "test")
+    assert first.wait(DEADLINE_S) is second.wait(DEADLINE_S) is ExitCode.INTERRUPTED
+    assert events(second.folder) == [] and not alive.is_running(second.folder)
+    again = launch.resume_run(second.folder)
+    started.append(again)
+    assert again.wait(DEADLINE_S) is ExitCode.OK, again.last_words()
+
+
+def test_what_a_later_run_prints_lies_in_its_own_folder(started):
+    with launch.create(classic()) as first, launch.create(classic()) as second:
+        second.set_header({"spec": "nonsense"})
+    run = launch._spawn(first.folder, second.folder)
+    started.append(run)
+    assert Launched(second.folder, run.process).wait(DEADLINE_S) is not ExitCode.OK
+    assert run.wait(DEADLINE_S) is ExitCode.OK
+    assert not (first.folder / launch.LOG).read_text()
+    assert "warpdeck: " in (second.folder / launch.LOG).read_text()
+
+
 def test_the_same_seed_gives_the_same_result(started):
     documents = []
     for _ in range(2):
