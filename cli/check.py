@@ -25,6 +25,12 @@ def check(
     slow: Annotated[
         bool, typer.Option("--slow", help="Every valid configuration, and size 2048 too.")
     ] = False,
+    sanitize: Annotated[
+        bool,
+        typer.Option(
+            "--sanitize", help="Also run compute-sanitizer's memcheck, racecheck, initcheck, synccheck."
+        ),
+    ] = False,
     device: options.Device = "auto",
     size: options.Sizes = None,
     seed: options.Seed = 0,
@@ -33,7 +39,8 @@ def check(
 ) -> int:
     """Check a kernel against its reference: all its cases, derived ones, and its knobs' values.
 
-    Exit code 0 only if everything is right, else 5.
+    With --sanitize each tool of compute-sanitizer is one more line: what it found, and where. Exit code 0
+    only if everything is right, else 5.
     """
     from ..core.verify import verify
     from ..kernels.loader import load_workload
@@ -51,6 +58,7 @@ def check(
             space=chosen.name,
             sizes=size or (),
             slow=slow,
+            sanitize=sanitize,
             seed=seed,
             allow_shared=allow_shared,
         )

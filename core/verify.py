@@ -8,17 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..telemetry import sanitizer
 from .bench import performance_cases
 from .check.derived import covering_configs, derived_cases
 from .devices.base import Backend, Device
 from .devices.recorded import refuse_stale
-from .errors import UsageError, VerificationError
-from .model import Case, CheckResult, Config, DeviceInfo, Evaluation, Protocol, Status
+from .errors import UsageError, VerificationError, WarpdeckError
+from .model import Candidate, Case, CheckResult, Config, DeviceInfo, Evaluation, Protocol, Status
 from .workload import Variant, Workload
 
 WEAK_CASE = "weak_case"
 LAUNCHES = 32  # at least, of every configuration, each on newly drawn or partly changed data
 SLOW_SIZE = 2048
+SANITIZED = 6  # configurations, spread over those that were checked
+_NEVER_RAN = (Status.RESTRICTED, Status.COMPILE_ERROR, Status.UNSUPPORTED)
 _DRAWS = (4, 1, 5, 2, 6, 3, 7)  # partly changed data (check.POOL and above) and new data by turns
 _BRIEF = Protocol(warmup=1, samples=3, min_samples=3, adaptive=False)  # timing is not what is asked for
 
@@ -63,6 +66,7 @@ def verify(
     space: str | None = None,
     sizes: Sequence[int] = (),
     slow: bool = False,
+    sanitize: bool = False,
     seed: int = 0,
     allow_shared: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -79,6 +83,8 @@ def verify(
         space: whose configurations; None: the variant's first.
         sizes: performance cases to check too; empty: the workload's own, or its default size.
         slow: every valid configuration, and size 2048 too.
+        sanitize: then run compute-sanitizer's tools, each a result in `cases`; on the configuration that
+            failed if one did, else on a few.
         seed: of the inputs.
         allow_shared: go on although other processes use the GPU.
         progress: told (done, total) configurations.
@@ -104,6 +110,13 @@ def verify(
         derived = [c for c in derived_cases(workload, chosen) if c.name not in known]
         workload = dataclasses.replace(workload, cases=(*workload.cases, *derived))
     configs = valid if slow else covering_configs(chosen, valid)
+    if sanitize:  # what would be missing at the end is told at the start
+        if device.info.recorded:
+            raise UsageError(f"{device.info.label}: a recording runs no sanitizer; use --device cuda:0")
+        try:
+            sanitizer.find()
+        except sanitizer.SanitizerError as error:
+            raise WarpdeckError(str(error)) from None
     found: dict[str, CheckResult] = {}
 
     def verdict(status: str, reason: str, done: int, config: Config | None = None) -> Verification:
@@ -118,13 +131,29 @@ def verify(
             progress(done, len(configs))
             evaluation = _repeated(backend, workload, chosen.name, config, cases, found)
             if evaluation.status is not Status.OK:
+                if sanitize and evaluation.status not in _NEVER_RAN:
+                    _sanitized(backend, [evaluation.candidate], cases, found)
                 return verdict(str(evaluation.status), evaluation.message, done + 1, config)
         progress(len(configs), len(configs))
+        if sanitize:
+            some = configs[:: -(-len(configs) // SANITIZED)]
+            bad = _sanitized(backend, [workload.candidate(chosen.name, c) for c in some], cases, found)
+            if bad is not None:
+                return verdict(str(bad.status), f"{bad.case}: {bad.reason}", len(configs))
         return verdict(str(Status.OK), "", len(configs))
     except VerificationError as weak:
         return verdict(WEAK_CASE, str(weak), 0)
     finally:
         backend.close()
+
+
+def _sanitized(
+    backend: Backend, candidates: Sequence[Candidate], cases: Sequence[Case], found: dict[str, CheckResult]
+) -> CheckResult | None:
+    """Run every tool; adds its results to `found` and returns the first that isn't `ok`."""
+    results = backend.sanitize(candidates, cases)
+    found |= {result.case: result for result in results}
+    return next((r for r in results if r.status is not Status.OK), None)
 
 
 def _repeated(

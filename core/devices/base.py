@@ -144,6 +144,12 @@ class Backend(Interface):
         """The seed set of each candidate on one case; read once and remembered."""
         ...
 
+    def sanitize(self, candidates: Sequence[Candidate], cases: Sequence[Case]) -> list[CheckResult]:
+        """Each candidate on the correctness cases, else on `cases`, under compute-sanitizer; a result a tool.
+
+        WarpdeckError where the device runs nothing, or compute-sanitizer isn't there."""
+        ...
+
     def close(self) -> None:
         """Release the device."""
         ...

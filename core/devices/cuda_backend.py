@@ -35,6 +35,7 @@ from .base import Paired, floor_ms
 from .codes import Codes
 from .probe import Probe
 from .profiler import LiveProfiler
+from .sanitizing import sanitize
 
 if TYPE_CHECKING:
     from ...telemetry.trace.timeline import RawTrace
@@ -483,6 +484,11 @@ class CudaBackend:
             found = self.profile(list(new.values()), case, options)
             self._counters |= zip(new, found, strict=True)
         return [self._counters[key] for key in keys]
+
+    def sanitize(self, candidates: Sequence[Candidate], cases: Sequence[Case]) -> list[CheckResult]:
+        """In processes of their own, one a tool. See `Backend.sanitize`."""
+        todo = [(c, case) for c in candidates for case in (self._applicable(c) or cases)]
+        return sanitize(self.info, self._session, self._codes, todo)
 
     def floor_ms(self, case: Case, cache: CacheMode) -> float | None:
         """The physical floor of a case."""

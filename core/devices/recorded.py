@@ -357,6 +357,10 @@ class RecordedBackend:
         recording = self._chosen[case.name]
         return [of_recording(recording, c) or not_recorded(recording, c) for c in candidates]
 
+    def sanitize(self, candidates: Sequence[Candidate], cases: Sequence[Case]) -> list[CheckResult]:
+        """UsageError: a recording runs nothing."""
+        raise UsageError(f"{self.info.label}: a recording runs no sanitizer; use --device cuda:0")
+
     def close(self) -> None:
         """Nothing to release."""
 
