@@ -234,7 +234,7 @@ def test_flipped_bits_give_counters_or_one_error(tmp_path: Path, seed: int) -> N
         ("", "answer is odd"),
         (
             "import sys, pathlib; pathlib.Path(sys.argv[2]).write_text('{\"launches\": []}')",
-            "3 launches are in it",
+            "0 of its 3 launches can be read",
         ),
     ],
 )

@@ -74,7 +74,9 @@ def read(
             raise NcuError("report", f"{path} can't be read here: {reason}, and ncu was not found", _NEEDS)
         launches = read_pages(path, program, timeout_s)
     if len(launches) != container.results:
-        raise bad_report(str(path), f"{container.results} launches are in it, {len(launches)} can be read")
+        raise bad_report(
+            str(path), f"it is damaged: {len(launches)} of its {container.results} launches can be read"
+        )
     return [
         counters(launch, metric_set=metric_set, wanted=wanted, tool=container.tool, index=i)
         for i, launch in enumerate(launches)
@@ -113,12 +115,12 @@ def read_module(path: Path, timeout_s: float) -> list[Launch]:
         if done.returncode < 0:
             raise bad_report(str(path), f"it is damaged (its reader crashed with signal {-done.returncode})")
         if done.returncode != 0:
-            raise bad_report(str(path), said or f"its reader ended with exit code {done.returncode}")
+            raise bad_report(str(path), f"it is damaged ({said or f'exit code {done.returncode}'})")
         try:
             data = json.loads(output.read_text(errors="replace"))
             return [_from_module(launch) for launch in data["launches"]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise bad_report(str(path), f"its reader's answer is odd: {error}") from None
+            raise bad_report(str(path), f"it is damaged (its reader's answer is odd: {error})") from None
 
 
 def _from_module(data: Mapping[str, Any]) -> Launch:
