@@ -1,4 +1,4 @@
-"""Nsight Compute on a real GPU: counters of the bundled kernels, hot lines, limits, the GPU usable after."""
+"""Nsight Compute and compute-sanitizer on a real GPU: what they find, limits, and the GPU usable after."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from warpdeck.core.bench import performance_cases
 from warpdeck.core.devices import Device
 from warpdeck.core.devices.cuda import CudaDevice
 from warpdeck.core.devices.stored_counters import load, save
-from warpdeck.core.model import CacheMode, Candidate, Protocol, Status
+from warpdeck.core.model import CacheMode, Candidate, CheckResult, Protocol, Status
 from warpdeck.core.profiling import NcuFailure, ProfileOptions, profile, read_report
+from warpdeck.core.verify import verify
 from warpdeck.core.workload import Workload
 from warpdeck.kernels.loader import load_workload
+from warpdeck.kernels.scaffold import new_workload
+from warpdeck.telemetry import sanitizer
 from warpdeck.telemetry.ncu import run
 from warpdeck.telemetry.ncu.counters import Counters
 from warpdeck.telemetry.ncu.errors import NcuError
@@ -154,3 +158,70 @@ def test_counters_are_read_once(device: Device) -> None:
         assert whole(backend.profile(candidates[:1], case, ProfileOptions(set="cheap")))
     finally:
         backend.close()
+
+
+# -- compute-sanitizer -------------------------------------------------------------------------------------
+
+CLEAN = "if (i < n) y[i] = a * x[i] + y[i];"
+BUGS = {
+    "memcheck": "if (i <= n) y[i] = a * x[i < n ? i : 0] + 1.0f;",
+    "racecheck": "__shared__ float s[BLOCK]; s[threadIdx.x] = i < n ? x[i] : 0.0f;\n"
+    "    if (i < n) y[i] = a * s[BLOCK - 1 - threadIdx.x];",
+    "initcheck": CLEAN,  # where y is an output, whose old contents nobody wrote
+    "synccheck": "if (threadIdx.x < 40) __syncthreads();\n    if (i < n) y[i] = a * x[i];",
+}
+
+
+def axpy(folder: Path, body: str, direction: str = "inout") -> Workload:
+    new_workload(folder / "axpy", "cuda")
+    source = folder / "axpy" / "kernel.cu"
+    head = 'extern "C" __global__ void axpy(const float *x, float *y, float a, int n) {\n'
+    source.write_text(f"{head}    const int i = blockIdx.x * BLOCK + threadIdx.x;\n    {body}\n}}\n")
+    toml = folder / "axpy" / "workload.toml"
+    toml.write_text(toml.read_text().replace('"inout"', f'"{direction}"'))
+    if direction == "out":
+        reference = folder / "axpy" / "reference.py"
+        reference.write_text("def reference(x, a, n):\n    return a * x\n")
+    return load_workload(folder / "axpy")
+
+
+def sanitized(device: Device, workload: Workload) -> dict[str, CheckResult]:
+    cases = performance_cases(workload, ())
+    backend = device.prepare(workload, space="full", cases=cases, seed=1)
+    try:
+        candidate = workload.candidate("full", {"BLOCK": 128, "reg_cap": 0})
+        return {result.case: result for result in backend.sanitize([candidate], cases)}
+    finally:
+        backend.close()
+
+
+@pytest.fixture(scope="module")
+def sanitizer_there() -> None:
+    try:
+        sanitizer.find()
+    except sanitizer.SanitizerError as error:
+        pytest.skip(str(error))
+
+
+def test_a_clean_kernel_passes_every_tool(device: Device, tmp_path: Path, sanitizer_there: None) -> None:
+    found = sanitized(device, axpy(tmp_path, CLEAN))
+    assert list(found) == list(sanitizer.TOOLS)
+    assert {(r.status, r.reason) for r in found.values()} == {(Status.OK, "1 launches")}
+
+
+@pytest.mark.parametrize("tool", list(BUGS))
+def test_each_bug_is_found_by_its_tool_with_its_line(
+    device: Device, tmp_path: Path, sanitizer_there: None, tool: str
+) -> None:
+    direction = "inout" if tool in ("memcheck", "racecheck") else "out"
+    found = sanitized(device, axpy(tmp_path, BUGS[tool], direction))
+    assert found[tool].status is Status.INCORRECT, {t: r.reason for t, r in found.items()}
+    assert "axpy" in found[tool].reason and "kernel.cu:" in found[tool].reason
+    assert usable(device)
+
+
+def test_the_bundled_kernels_are_clean(device: Device, sanitizer_there: None) -> None:
+    for name in ("gemm", "reduction", "softmax"):
+        found = verify(load_workload(name), device, load_workload(name).variant("classic"), sanitize=True)
+        assert found.ok, found.reason
+        assert [c.case for c in found.cases[-4:]] == list(sanitizer.TOOLS)
