@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, layout
+from . import chrome, files, layout, perfetto, table
 from .decode import decode
 from .errors import TraceError
 from .rows import kept, validate
@@ -88,8 +88,19 @@ def load(path: str | Path) -> RawTrace:
 
 
 def open_timeline(path: str | Path) -> Timeline:
-    """Read and decode a `.wdtrace` file."""
-    return decode(load(path))
+    """Read a `.wdtrace`, Perfetto, Chrome JSON or CSV file of ours, whichever its content is."""
+    path = Path(path)
+    data = files.read(path)
+    with files.named(path):
+        if data.startswith(MAGIC):
+            return decode(_parse(data))
+        for reader in (perfetto, chrome, table):
+            if reader.recognises(data):
+                return reader.parse(data)
+    raise TraceError(
+        f"{path}: not a trace; expected a .wdtrace, or a Perfetto, Chrome JSON or CSV file written by "
+        f"`warpdeck trace -o`"
+    )
 
 
 def _parse(data: bytes) -> RawTrace:
