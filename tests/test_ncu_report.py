@@ -153,6 +153,10 @@ def test_source_is_read_from_disk_where_the_report_has_none(tmp_path: Path) -> N
     spot = report.Instruction(address=16, sass="FMUL R1, R2, R3", file=str(kernel), line=4, samples=3)
     launch = report.Launch("k", {}, instructions=(spot,), base=16)
     assert report.counters(launch).hotspots[0].source == "y[i] = a * x[i]"
+    other = tmp_path / "id_rsa"
+    other.write_text("a\nb\nc\nsecret\n")
+    foreign = report.Launch("k", {}, instructions=(report.replace(spot, file=str(other)),), base=16)
+    assert report.counters(foreign).hotspots[0].source == ""
     gone = report.Launch("k", {}, instructions=(report.replace(spot, file="/no/such/file.py"),), base=16)
     assert report.counters(gone).hotspots[0].source == ""
     assert report.counters(gone).hotspots[0].address == 0

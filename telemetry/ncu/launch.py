@@ -86,12 +86,16 @@ def has_no_value(text: str) -> bool:
     return word in ("", "(!) n/a", "n/a", "no data", "nan", "-nan", "inf", "-inf", "(!) nan")
 
 
+_LONGEST = 4096  # characters of a kernel's name that are looked at; nested templates make long ones
+
+
 def display_name(kernel: str) -> str:
     """A kernel's name to show: without parameters, namespaces of the compiler, ABI tags and long templates.
 
     `cudapy::gemm::kernel[abi:v1][abi:cw51…](Array<…>)` and its mangled form are both `kernel`.
     """
-    name = _unmangled(kernel.strip()) or kernel.strip()
+    kernel = kernel.strip()[:_LONGEST]
+    name = _unmangled(kernel) or kernel
     name = re.sub(r"\[abi:[^\]]*\]", "", name)
     depth, cut = 0, len(name)
     for i, char in enumerate(name):  # the parameter list: the first parenthesis outside of a template

@@ -1,10 +1,10 @@
 """Which counters to ask Nsight Compute for, and what they mean: our quantities and the named metric sets.
 
 A *quantity* has our name (`l2_hit_rate`) and is read from, or computed from, Nsight Compute's *counters*
-(`lts__t_sector_hit_rate.pct`). Names of counters were checked with the CUPTI host library for GA100, GA102,
-AD102, GH100, GB100 and GB202; on Volta and Turing they are those of NVIDIA's documentation. A quantity whose
-counters differ by chip has several ways to get it; the first whose counters were read wins. One that can't
-be had is missing with a reason, never 0.
+(`lts__t_sector_hit_rate.pct`). The tests hold the counters' names against CUPTI's host library for one chip
+of every generation from Volta to Blackwell. A quantity whose counters differ by chip or by set has several
+ways to get it; the first whose counters were read wins. One that can't be had is missing with a reason,
+never 0.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MetricSet:
 
     `quantities`: ours. `sections`: Nsight Compute's sections to collect too. `preset`: its own `--set`, and
     `asked`: the quantities that this lacks. `source`: whether samples and counts by instruction are part of
-    it. `passes`: replays of the kernel on GH100 where known, else None.
+    it. `passes`: replays of the kernel that Nsight Compute 2025.3 took on GH100 where measured, else None.
     """
 
     name: str

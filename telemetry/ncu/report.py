@@ -286,9 +286,16 @@ def _hotspots(launch: Launch) -> tuple[HotSpot, ...]:
 
 
 class _SourceTexts:
-    """Lines of source files: of those in the report, else of those on this machine."""
+    """Lines of source files: of those in the report, else of those on this machine.
+
+    A report may name any file; only what looks like source is opened, so that a foreign one can't have other
+    files quoted.
+    """
 
     _LARGEST = 4 << 20  # bytes; a longer file is no source that someone reads
+    _SUFFIXES = frozenset(
+        {".py", ".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inl", ".ptx"}
+    )
 
     def __init__(self, imported: Mapping[str, str]) -> None:
         self._lines = {name: text.splitlines() for name, text in imported.items() if text}
@@ -304,7 +311,7 @@ class _SourceTexts:
 
     def _read(self, path: Path) -> list[str]:
         try:
-            if not path.is_file() or path.stat().st_size > self._LARGEST:
+            if path.suffix not in self._SUFFIXES or not path.is_file() or path.stat().st_size > self._LARGEST:
                 return []
             return path.read_text(errors="replace").splitlines()
         except (OSError, ValueError):
