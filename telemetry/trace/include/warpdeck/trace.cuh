@@ -233,16 +233,19 @@ struct State {
             index >= d.cta_count || (d.warp_mask >> warp & 1) == 0)
             return;
         const unsigned row = index * __popc(d.warp_mask) + __popc(d.warp_mask & ((1u << warp) - 1));
-        const unsigned long long header = d.rows + (unsigned long long)row * d.row_bytes;
-        next = header + HEADER_BYTES;
+        const unsigned long long start = d.rows + (unsigned long long)row * d.row_bytes;
+        next = start + HEADER_BYTES;
         left = int(d.capacity);
-        put(header, MAGIC_OPEN, sm);
-        put(header + 8, unsigned(cta), warp);
-        put(header + 60, (threads + 31) / 32);
+        Header &header = *reinterpret_cast<Header *>(start);
+        put(header.magic, MAGIC_OPEN);
+        put(header.sm, sm);
+        put(header.cta, unsigned(cta));
+        put(header.warp, warp);
+        put(header.warps, (threads + 31) / 32);
         const Anchor anchor;
-        put(header + 16, anchor.time);
-        put(header + 24, anchor.clock);
-        put(header + 52, anchor.gap());
+        put(header.time_begin, anchor.time);
+        put(header.clock_begin, anchor.clock);
+        put(header.gap_begin, anchor.gap());
     }
 
     __device__ __forceinline__ void close(unsigned long long descriptor) {
@@ -250,12 +253,13 @@ struct State {
         if (end != 0) {
             const Anchor anchor;
             const unsigned capacity = reinterpret_cast<const Descriptor *>(descriptor)->capacity;
-            const unsigned long long header = end - (unsigned long long)capacity * RECORD_BYTES - HEADER_BYTES;
-            put(header + 32, anchor.time);
-            put(header + 40, anchor.clock);
-            put(header + 48, capacity - unsigned(left));
-            put(header + 56, anchor.gap());
-            put(header, (unsigned)MAGIC_CLOSED);
+            const unsigned long long start = end - (unsigned long long)capacity * RECORD_BYTES - HEADER_BYTES;
+            Header &header = *reinterpret_cast<Header *>(start);
+            put(header.time_end, anchor.time);
+            put(header.clock_end, anchor.clock);
+            put(header.count, capacity - unsigned(left));
+            put(header.gap_end, anchor.gap());
+            put(header.magic, MAGIC_CLOSED);
         }
         next = 0;  // what follows, a range's destructor say, records nothing
         left = 0;
@@ -294,14 +298,12 @@ struct State {
         left -= 1;
     }
 
-    static __device__ __forceinline__ void put(unsigned long long at, unsigned x) {
-        asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+    // Fields of a header. Statements of their own, so that they stay in order with the clocks' readings.
+    static __device__ __forceinline__ void put(unsigned &to, unsigned x) {
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(&to), "r"(x) : "memory");
     }
-    static __device__ __forceinline__ void put(unsigned long long at, unsigned x, unsigned y) {
-        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(x), "r"(y) : "memory");
-    }
-    static __device__ __forceinline__ void put(unsigned long long at, unsigned long long x) {
-        asm volatile("st.global.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+    static __device__ __forceinline__ void put(unsigned long long &to, unsigned long long x) {
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(&to), "l"(x) : "memory");
     }
 };
 
