@@ -73,3 +73,22 @@ def test_code_is_compiled_once_and_gathers_the_launches_of_its_cases(
     both = codes.get(candidate, [second])
     assert both.compiled is one.compiled
     assert {name: x[0].grid[0] for name, x in both.launches.items()} == {"64": 1, "128": 2}
+
+
+@pytest.mark.parametrize("space", ["classic", "full"])
+def test_markers_do_not_change_how_many_warps_share_an_sm(pool: CompilePool, space: str) -> None:
+    """In both they take a few registers more than fit; a cap without spills keeps the occupancy."""
+    workload = load_workload("reduction")
+    case = workload.size_case(1024)
+    candidate = workload.baseline("classic")
+    if space == "full":
+        candidate = workload.candidate("full", workload.space("full").configs(case.params)[0])
+    codes = Codes(workload, pool, (9, 0), LIMITS)
+    plain, traced = (codes.get(candidate, [case], trace=trace) for trace in (False, True))
+    uncapped = codes.submit(candidate, [case], trace=True).result()
+    assert (uncapped.resources.occupancy or 0) < (plain.compiled.resources.occupancy or 0)
+    before, after = plain.compiled.resources, traced.compiled.resources
+    assert traced.compiled.stages and not plain.compiled.stages
+    assert traced.key != plain.key
+    assert after.occupancy == before.occupancy
+    assert after.spill_bytes == before.spill_bytes

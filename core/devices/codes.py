@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
 from ..model import Candidate, Case
 from ..toolchain import Compiled, CompilePool
+from ..toolchain.requests import candidate_request
 from ..worker.session import Code
 from ..workload import Workload
+
+_REGISTER_STEP = 8  # a thread gets registers in steps of so many
 
 
 class Codes:
@@ -60,9 +64,12 @@ class Codes:
 
         Raises CompileError, UsageError, ToolchainError.
         """
-        compiled = self.submit(candidate, cases, trace=trace).result()
         key = _key(candidate, trace)
         known = self._codes.get(key)
+        if trace:
+            compiled = known.compiled if known else self._traced(candidate, cases)
+        else:
+            compiled = self.submit(candidate, cases).result()
         launches = dict(known.launches) if known else {}
         for case in cases:
             if case.name not in launches:
@@ -71,6 +78,20 @@ class Codes:
         code = Code(key, candidate.variant, compiled, launches)
         self._codes[key] = code
         return code
+
+    def _traced(self, candidate: Candidate, cases: Sequence[Case]) -> Compiled:
+        """With stage markers, and the occupancy of the kernel without them where that costs no spill: the few
+        registers that markers take must not change how many warps share an SM."""
+        plain = self.submit(candidate, cases).result()
+        traced = self.submit(candidate, cases, trace=True).result()
+        before, after = plain.resources, traced.resources
+        if before.occupancy is None or after.occupancy is None or after.occupancy >= before.occupancy:
+            return traced
+        request = candidate_request(self._workload, candidate, self._cc, trace=True)
+        request = replace(request, reg_cap=-(-before.registers // _REGISTER_STEP) * _REGISTER_STEP)
+        capped = self._pool.submit_request(request, traced.launches).result()
+        better = (capped.resources.occupancy or 0) > after.occupancy
+        return capped if better and capped.resources.spill_bytes <= after.spill_bytes else traced
 
     def problem(self, code: Code, cases: Sequence[Case]) -> str | None:
         """Why a launch can't work on this device; None if it can."""

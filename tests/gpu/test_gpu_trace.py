@@ -1,4 +1,4 @@
-"""Traces on a real GPU: every bundled variant, small buffers, selections, guards, times against globaltimer."""
+"""Traces on a real GPU: bundled variants, small buffers, selections, guards, times against globaltimer."""
 
 from __future__ import annotations
 
