@@ -10,7 +10,7 @@ import typer
 
 from ..core.errors import ExitCode, UsageError
 from . import options
-from .output import json_document, line, message, table, warning
+from .output import json_document, line, message, stdout_is_terminal, table, warning
 
 if TYPE_CHECKING:
     from ..core.tracing import TraceOptions
@@ -92,6 +92,8 @@ def trace(
         options.writable(output, "--output")
     if show and as_json:
         raise UsageError("--show opens a screen, --json prints a document: choose one")
+    if show and not stdout_is_terminal():
+        raise UsageError("--show needs a terminal")
     if Path(workload).suffix in tracing.FORMATS and not Path(workload).is_dir():
         return _saved(Path(workload), output, show=show, as_json=as_json, record=record)
     chosen = tracing.TraceOptions(

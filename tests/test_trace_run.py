@@ -344,6 +344,7 @@ def test_a_saved_trace_is_converted(recorded: Path, tmp_path: Path) -> None:
         (("softmax", "-o", "t.txt"), ".pftrace"),
         (("softmax", "-o", "/nowhere/t.csv"), "no folder"),
         (("softmax", "--show", "--json"), "choose one"),
+        (("softmax", "--show"), "terminal"),
         (("softmax", "--variant", "nothing"), "variant"),
         (("nothing",), "unknown workload"),
         (("gemm",), "no trace of 'gemm' is recorded"),
