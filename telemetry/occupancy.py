@@ -1,4 +1,6 @@
-"""Theoretical occupancy of a kernel launch on one SM, from the architecture's limits; no GPU needed.
+"""Theoretical occupancy of a kernel launch on one SM, what limits it, and what one more block would need.
+
+No GPU needed.
 
 Limits per compute capability: the CUDA C++ Programming Guide's "Technical Specifications per Compute
 Capability". Assumes the largest shared-memory carve-out, as the driver chooses where a kernel needs it.
@@ -6,8 +8,8 @@ Capability". Assumes the largest shared-memory carve-out, as the driver chooses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 _KB = 1024
 WARP = 32
@@ -73,6 +75,35 @@ class Occupancy:
     limiter: str  # the tightest resource; the first of `limits` where several tie
 
 
+@dataclass(frozen=True)
+class Step:
+    """A change that lets more warps be resident. None: that stays as it is.
+
+    `registers` per thread and `barriers` per block at most; `shared`: bytes per block, static and dynamic
+    together, at most; `threads` per block.
+    """
+
+    blocks: int
+    occupancy: float
+    registers: int | None = None
+    shared: int | None = None
+    barriers: int | None = None
+    threads: int | None = None
+    text: str = ""  # "2 registers fewer a thread (38) → 6 blocks an SM, 75%"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table over block sizes."""
+
+    threads: int
+    fit: Occupancy
+
+
+# Block sizes of the table: powers of two, and what lies half-way, where it divides an SM more evenly.
+BLOCK_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
 def sm_limits(cc: tuple[int, int]) -> SmLimits:
     """Limits of a compute capability. Raises ValueError outside the table (6.0 to 12.1)."""
     try:
@@ -98,6 +129,14 @@ def _register_limit(cc: tuple[int, int], sm: SmLimits, registers: int, warps: in
     if registers > 255 or per_warp * dealt > sm.registers_block:
         return 0
     return (sm.registers // sm.partitions // per_warp) * sm.partitions // warps
+
+
+def _shared_limit(sm: SmLimits, nbytes: int) -> int:
+    """Blocks the shared memory allows; 0 where even one is refused."""
+    shared = _round_up(nbytes + sm.reserved, sm.shared_unit)
+    if shared > sm.shared_block + sm.reserved:
+        return 0
+    return sm.shared // shared if shared else _UNLIMITED
 
 
 def occupancy(
@@ -127,22 +166,156 @@ def occupancy(
     if min(registers, static_shared, dynamic_shared, barriers) < 0:
         raise ValueError("registers, shared memory and barriers can't be negative")
     warps = _round_up(threads, WARP) // WARP
-    shared = _round_up(static_shared + dynamic_shared + sm.reserved, sm.shared_unit)
-    if shared > sm.shared_block + sm.reserved:
-        by_shared = 0
-    else:
-        by_shared = sm.shared // shared if shared else _UNLIMITED
     limits = {
         "warps": sm.warps // warps,
         "blocks": sm.blocks,
         "registers": _register_limit(cc, sm, registers, warps),
-        "shared memory": by_shared,
+        "shared memory": _shared_limit(sm, static_shared + dynamic_shared),
     }
     if cc[0] >= 9 and barriers:
         limits["barriers"] = sm.barriers // barriers
     blocks = min(limits.values())
     limiter = next(name for name, allowed in limits.items() if allowed == blocks)
     return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limits, limiter)
+
+
+def next_steps(
+    cc: tuple[int, int],
+    registers: int,
+    threads: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    barriers: int = 0,
+) -> tuple[Step, ...]:
+    """What would let more warps be resident, each the smallest such change; none where all are.
+
+    First what a thread or block may use for one more block to fit, then the nearest block size with a higher
+    occupancy (its other numbers unchanged). Either may be missing. Arguments and errors as of `occupancy`.
+    """
+    fit = occupancy(cc, registers, threads, static_shared, dynamic_shared, barriers)
+    if fit.occupancy == 1:
+        return ()
+    shared = static_shared + dynamic_shared
+    found = [
+        _leaner(cc, registers, threads, shared, barriers, fit),
+        _reshaped(cc, registers, threads, shared, barriers, fit),
+    ]
+    return tuple(step for step in found if step is not None)
+
+
+def _leaner(
+    cc: tuple[int, int], registers: int, threads: int, shared: int, barriers: int, fit: Occupancy
+) -> Step | None:
+    """The most that each resource may use so that one more block fits."""
+    sm, target = sm_limits(cc), fit.blocks + 1
+    if target > min(fit.limits["warps"], fit.limits["blocks"]):
+        return None
+    warps = _round_up(threads, WARP) // WARP
+    fewer: int | None = registers
+    if fit.limits["registers"] < target:
+        fewer = next(
+            (r for r in range(registers, 0, -1) if _register_limit(cc, sm, r, warps) >= target), None
+        )
+    less = shared
+    if fit.limits["shared memory"] < target:
+        most = min(sm.shared // target, sm.shared_block + sm.reserved)
+        less = most // sm.shared_unit * sm.shared_unit - sm.reserved
+    ids = min(barriers, sm.barriers // target) if "barriers" in fit.limits else barriers
+    if fewer is None or less < 0 or (barriers and not ids):
+        return None
+    after = occupancy(cc, fewer, threads, less, 0, ids)
+    said = []
+    if fewer != registers:
+        said.append(f"{registers - fewer} {_plural('register', registers - fewer)} fewer a thread ({fewer})")
+    if less != shared:
+        said.append(f"{shared - less} bytes of shared memory fewer a block ({less})")
+    if ids != barriers:
+        said.append(f"{barriers - ids} {_plural('barrier', barriers - ids)} fewer a block ({ids})")
+    return Step(
+        after.blocks,
+        after.occupancy,
+        registers=fewer if fewer != registers else None,
+        shared=less if less != shared else None,
+        barriers=ids if ids != barriers else None,
+        text=f"{' and '.join(said)} → {_outcome(after)}",
+    )
+
+
+def _reshaped(
+    cc: tuple[int, int], registers: int, threads: int, shared: int, barriers: int, fit: Occupancy
+) -> Step | None:
+    """The nearest block size, in whole warps, at which more warps are resident."""
+    sizes = sorted(range(WARP, MAX_BLOCK + 1, WARP), key=lambda size: (abs(size - threads), size))
+    for size in sizes:
+        after = occupancy(cc, registers, size, shared, 0, barriers)
+        if after.occupancy > fit.occupancy:
+            return Step(
+                after.blocks,
+                after.occupancy,
+                threads=size,
+                text=f"{size} threads a block instead of {threads} → {_outcome(after)}",
+            )
+    return None
+
+
+def _outcome(fit: Occupancy) -> str:
+    return f"{fit.blocks} {_plural('block', fit.blocks)} an SM, {fit.occupancy * 100:.4g}%"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def table(
+    cc: tuple[int, int],
+    registers: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    barriers: int = 0,
+    sizes: Sequence[int] = BLOCK_SIZES,
+) -> list[Row]:
+    """Occupancy at each block size, everything else the same. Arguments and errors as of `occupancy`."""
+    return [
+        Row(size, occupancy(cc, registers, size, static_shared, dynamic_shared, barriers)) for size in sizes
+    ]
+
+
+def document(
+    cc: tuple[int, int],
+    registers: int,
+    threads: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    barriers: int = 0,
+) -> dict[str, object]:
+    """All of it as `warpdeck occupancy --json` prints it. Arguments and errors as of `occupancy`."""
+    sm = sm_limits(cc)
+    fit = occupancy(cc, registers, threads, static_shared, dynamic_shared, barriers)
+    steps = next_steps(cc, registers, threads, static_shared, dynamic_shared, barriers)
+    rows = table(cc, registers, static_shared, dynamic_shared, barriers, sorted({*BLOCK_SIZES, threads}))
+    return {
+        "compute_capability": f"{cc[0]}.{cc[1]}",
+        "registers": registers,
+        "threads": threads,
+        "static_shared": static_shared,
+        "dynamic_shared": dynamic_shared,
+        "barriers": barriers,
+        "sm": {"warps": sm.warps, "blocks": sm.blocks, "registers": sm.registers, "shared": sm.shared},
+        **_fit_json(fit),
+        "next": [asdict(step) for step in steps],
+        "table": [{"threads": row.threads, **_fit_json(row.fit)} for row in rows],
+    }
+
+
+def _fit_json(fit: Occupancy) -> dict[str, object]:
+    limits = {name: None if n >= _UNLIMITED else n for name, n in fit.limits.items()}
+    return {
+        "blocks": fit.blocks,
+        "warps": fit.warps,
+        "occupancy": fit.occupancy,
+        "limiter": fit.limiter,
+        "limits": limits,
+    }
 
 
 def max_threads_per_block(cc: tuple[int, int], registers: int) -> int:

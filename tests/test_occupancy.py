@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import shutil
 import subprocess
@@ -11,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.telemetry.occupancy import LIMITS, max_threads_per_block, occupancy, sm_limits
+from warpdeck.telemetry.occupancy import (
+    LIMITS,
+    document,
+    max_threads_per_block,
+    next_steps,
+    occupancy,
+    sm_limits,
+    table,
+)
 
 CC = st.sampled_from(sorted(LIMITS))
 THREADS = st.integers(1, 1024)
@@ -101,6 +110,67 @@ def test_impossible_numbers_are_refused(arguments, problem):
         occupancy(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (((9, 0), 32, 256), []),  # every warp slot is filled
+        (((9, 0), 42, 256), ["2 registers fewer a thread (40) → 6 blocks an SM, 75%"]),
+        (
+            ((9, 0), 64, 256, 48 * 1024),
+            [
+                "16 registers fewer a thread (48) and 3584 bytes of shared memory fewer a block (45568)"
+                " → 5 blocks an SM, 62.5%"
+            ],
+        ),
+        (((8, 6), 32, 1024), ["768 threads a block instead of 1024 → 2 blocks an SM, 100%"]),
+        (((9, 0), 16, 32), ["64 threads a block instead of 32 → 32 blocks an SM, 100%"]),
+    ],
+)
+def test_the_next_step_in_words(arguments, texts):
+    assert [step.text for step in next_steps(*arguments)][: len(texts) or None] == texts
+
+
+@given(CC, st.integers(1, 255), THREADS, SHARED, st.integers(0, 64))
+def test_the_next_step_fits_more_and_is_the_smallest(cc, registers, threads, shared, barriers):
+    fit = occupancy(cc, registers, threads, shared, 0, barriers)
+    steps = next_steps(cc, registers, threads, shared, 0, barriers)
+    if fit.occupancy == 1:
+        assert steps == ()
+    for step in steps:
+        assert step.occupancy > fit.occupancy and step.text
+        given_ = {"registers": registers, "threads": threads, "shared": shared, "barriers": barriers}
+        wanted = {name: getattr(step, name) for name in given_ if getattr(step, name) is not None}
+        after = {**given_, **wanted}
+        found = occupancy(cc, after["registers"], after["threads"], after["shared"], 0, after["barriers"])
+        assert (found.blocks, found.occupancy) == (step.blocks, step.occupancy)
+        for name in set(wanted) - {"threads"}:  # one more of any, and it is as it was
+            assert wanted[name] < given_[name]
+            less = {**after, name: wanted[name] + 1}
+            short = occupancy(cc, less["registers"], threads, less["shared"], 0, less["barriers"])
+            assert short.blocks <= fit.blocks
+
+
+@given(CC, st.integers(1, 255), SHARED)
+def test_no_block_size_between_beats_the_reshaped_one(cc, registers, shared):
+    fit = occupancy(cc, registers, 256, shared)
+    best = max(occupancy(cc, registers, size, shared).occupancy for size in range(32, 1025, 32))
+    reshaped = [step for step in next_steps(cc, registers, 256, shared) if step.threads is not None]
+    assert bool(reshaped) == (best > fit.occupancy)
+    for step in reshaped:
+        nearer = range(256 - abs(step.threads - 256) + 32, 256 + abs(step.threads - 256), 32)
+        assert all(occupancy(cc, registers, size, shared).occupancy <= fit.occupancy for size in nearer)
+
+
+def test_the_table_and_the_document_agree():
+    found = document((9, 0), 40, 250, 512, 1024)
+    assert [row["threads"] for row in found["table"]].count(250) == 1
+    for row, line in zip(table((9, 0), 40, 512, 1024, sizes=[64, 250]), [64, 250], strict=True):
+        known = next(r for r in found["table"] if r["threads"] == line)
+        assert (known["blocks"], known["occupancy"]) == (row.fit.blocks, row.fit.occupancy)
+    assert found["occupancy"] == occupancy((9, 0), 40, 250, 1536).occupancy
+    assert document((9, 0), 0, 32)["limits"]["registers"] is None  # unknown registers bound nothing
+
+
 ORACLE = r"""
 #include <cstddef>
 #include <cstring>
@@ -131,9 +201,15 @@ int main() {
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory):
-    header = Path("/usr/local/cuda/include/cuda_occupancy.h")
+    spec = importlib.util.find_spec("nvidia")
+    roots = [
+        Path("/usr/local/cuda"),
+        *(Path(p, "cu13") for p in (spec and spec.submodule_search_locations) or ()),
+    ]
+    headers = (root / "include" / "cuda_occupancy.h" for root in roots)
+    header = next((file for file in headers if file.is_file()), None)
     compiler = shutil.which("g++")
-    if not header.is_file() or compiler is None:
+    if header is None or compiler is None:
         pytest.skip("needs g++ and a CUDA toolkit's cuda_occupancy.h")
     folder = tmp_path_factory.mktemp("oracle")
     (folder / "oracle.cpp").write_text(ORACLE)
