@@ -79,6 +79,15 @@ def test_a_lines_samples_are_those_of_the_page(real: list[Counters]) -> None:
     assert all(samples == 0 for number, samples in sums.items() if number not in ours)
 
 
+def test_hot_lines_of_ptx() -> None:
+    load = replace(spot(3, 9, wait=9), ptx="ld.global.f32 %f1, [%rd4];")
+    counters = made(load, replace(load, address=96, samples=4, stalls={"wait": 4}), spot(3, 50))
+    (line,) = hotspots.by_ptx(counters)
+    assert (line.ptx, line.place, line.samples, line.stalls) == (load.ptx, "k.py:3", 13, {"wait": 13})
+    assert line.share == 13 / 63 and len(line.spots) == 2 and line.to_json()["ptx"] == load.ptx
+    assert hotspots.by_ptx(made(spot(3, 50))) == []
+
+
 def test_lines_that_are_not_known_are_one() -> None:
     counters = made(spot(3, 5), spot(0, 2, file=""), spot(0, 4, file="/x/k.py"), spot(9, 1, file=""))
     lines = hotspots.by_line(counters)

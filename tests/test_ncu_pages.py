@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,13 +241,26 @@ def test_older_pages_number_their_instructions() -> None:
 def test_pages_go_to_their_launches_or_to_none() -> None:
     launches = [Launch("a", {}), Launch("b", {}), Launch("a", {})]
     one = Instruction(address=0x40, sass="NOP", samples=1)
-    page_a, page_b = pages.Page("a", (one,)), pages.Page("b", (one, one))
+    page_a, page_b = pages.Page("a", (one,)), pages.Page("b", (one, replace(one, address=0x50)))
     inorder = report.with_instructions(launches, [page_a, page_b, page_a])
     assert [len(launch.instructions) for launch in inorder] == [1, 2, 1] and inorder[0].base == 0x40
     # Which launch of `a` this is of can't be told.
     assert not any(launch.instructions for launch in report.with_instructions(launches, [page_a, page_b]))
     swapped = report.with_instructions(launches[:2], [page_b, page_a])
     assert [len(launch.instructions) for launch in swapped] == [1, 2]
+
+
+def test_instructions_without_a_line_are_kept() -> None:
+    """The view with lines leaves them out."""
+    plain = pages.Page("k", tuple(Instruction(address=a, sass="NOP", samples=a) for a in (16, 32, 48)))
+    lined = pages.Page("k", (Instruction(32, "NOP", "k.cu", 7, "x = y;", samples=32),))
+    (launch,) = report.with_instructions(report.with_instructions([Launch("k", {})], [plain]), [lined])
+    assert [(i.address, i.file, i.line, i.samples) for i in launch.instructions] == [
+        (16, "", 0, 16),
+        (32, "k.cu", 7, 32),
+        (48, "", 0, 48),
+    ]
+    assert launch.base == 16 and launch.instructions[1].source == "x = y;"
 
 
 @pytest.mark.parametrize("text", ["", "no table", '"a","b"\n"c","d"', SASS[:30], "\0\0", '"ID"\n"0"'])

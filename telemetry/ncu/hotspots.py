@@ -7,7 +7,7 @@ warps' time, not of the kernel's. *Stalls* are the samples of warps that did not
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,11 @@ _TOTALS = "smsp__pcsamp_warps_issue_stalled_"
 
 @dataclass(frozen=True)
 class Line:
-    """Samples at one source line, of all its instructions.
+    """Samples at one line of the source, or of the PTX, of all its machine instructions.
 
-    `file` "" and `line` 0: instructions without a known line. `share`: of all samples of the launch, 0..1.
-    `stalls`: samples by reason, most first. `executed`: warp instructions. `spots`: its instructions, most
-    samples first.
+    `file` "" and `line` 0: instructions without a known line. `ptx`: the line of PTX, "" for one of the
+    source. `share`: of all samples of the launch, 0..1. `stalls`: samples by reason, most first. `executed`:
+    warp instructions. `spots`: its instructions, most samples first.
     """
 
     file: str
@@ -35,6 +35,7 @@ class Line:
     stalls: Mapping[str, int]
     executed: int
     spots: tuple[HotSpot, ...]
+    ptx: str = ""
 
     @property
     def place(self) -> str:
@@ -52,6 +53,7 @@ class Line:
             "file": self.file,
             "line": self.line,
             "source": self.source,
+            "ptx": self.ptx,
             "samples": self.samples,
             "share": self.share,
             "stalls": dict(self.stalls),
@@ -78,13 +80,26 @@ def share(spot: HotSpot, counters: Counters) -> float:
 
 def by_line(counters: Counters) -> list[Line]:
     """Source lines that were sampled or executed, most samples first; [] without samples by instruction."""
-    grouped: dict[tuple[str, int], list[HotSpot]] = defaultdict(list)
+    return _lines(counters, lambda spot: "")
+
+
+def by_ptx(counters: Counters) -> list[Line]:
+    """Lines of PTX, most samples first, each with the source line it came from; [] if no PTX is known.
+
+    PTX gives every result a register of its own, so that equal text at one source line is one line.
+    """
+    return [line for line in _lines(counters, lambda spot: spot.ptx) if line.ptx]
+
+
+def _lines(counters: Counters, ptx: Callable[[HotSpot], str]) -> list[Line]:
+    """The instructions grouped by source line and PTX, most samples first."""
+    grouped: dict[tuple[str, int, str], list[HotSpot]] = defaultdict(list)
     for spot in counters.hotspots:
-        known = bool(spot.file) and spot.line > 0
-        grouped[(spot.file, spot.line) if known else ("", 0)].append(spot)
+        file, line = (spot.file, spot.line) if spot.file and spot.line > 0 else ("", 0)
+        grouped[(file, line, ptx(spot))].append(spot)
     whole = samples(counters)
     lines = []
-    for (file, line), spots in grouped.items():
+    for (file, line, text), spots in grouped.items():
         reasons: dict[str, int] = defaultdict(int)
         for spot in spots:
             for reason, count in spot.stalls.items():
@@ -100,9 +115,10 @@ def by_line(counters: Counters) -> list[Line]:
                 stalls=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
                 executed=sum(spot.executed for spot in spots),
                 spots=tuple(sorted(spots, key=lambda spot: (-spot.samples, spot.address))),
+                ptx=text,
             )
         )
-    return sorted(lines, key=lambda line: (-line.samples, line.file, line.line))
+    return sorted(lines, key=lambda line: (-line.samples, line.file, line.line, line.ptx))
 
 
 @dataclass(frozen=True)

@@ -176,21 +176,20 @@ def read_pages(path: Path, ncu: Path | str, timeout_s: float) -> list[Launch]:
         return done.stdout
 
     launches = pages.parse_raw(page("--page", "raw", "--print-units", "base"))
-    for view in ("cuda,sass", "sass"):
+    for view in ("sass", "cuda,sass"):
         try:
             found = pages.parse_source(page("--page", "source", "--print-source", view))
         except NcuError:
-            continue  # without line information or samples there is no such page
+            continue  # without samples, or without line information, there is no such page
         launches = with_instructions(launches, found)
-        if any(launch.instructions for launch in launches):
-            break
     return launches
 
 
 def with_instructions(launches: Sequence[Launch], found: Sequence[pages.Page]) -> list[Launch]:
     """Put the source pages to the launches they are of, by order and name.
 
-    A page that can't be told to be a launch's own (another order, fewer of them) is put to none.
+    A page that can't be told to be a launch's own (another order, fewer of them) is put to none. A launch
+    that has instructions already (the view `sass` has all of them) gets the files and lines of this page.
     """
     if [page.kernel for page in found] != [launch.kernel for launch in launches]:
         by_name = {page.kernel: page for page in found}
@@ -200,15 +199,23 @@ def with_instructions(launches: Sequence[Launch], found: Sequence[pages.Page]) -
     else:
         matched = list(found)
     return [
-        launch
-        if page is None
-        else replace(
-            launch,
-            instructions=page.instructions,
-            base=min((i.address for i in page.instructions), default=0),
-        )
+        launch if page is None else _with_page(launch, page)
         for launch, page in zip(launches, matched, strict=True)
     ]
+
+
+def _with_page(launch: Launch, page: pages.Page) -> Launch:
+    merged = {i.address: i for i in page.instructions}
+    for one in launch.instructions:
+        line = merged.get(one.address)
+        merged[one.address] = (
+            one if line is None else replace(one, file=line.file, line=line.line, source=line.source)
+        )
+    return replace(
+        launch,
+        instructions=tuple(merged[address] for address in sorted(merged)),
+        base=min(merged, default=0),
+    )
 
 
 def _run(command: Sequence[str], timeout_s: float, path: Path) -> subprocess.CompletedProcess[str]:
