@@ -21,7 +21,7 @@ LIMIT_WORDS = {"shared": "shared memory", "blocks": "block slots"}
 
 @dataclass(frozen=True)
 class BarRow:
-    """A labelled bar. `share`: 0..1, None where it is unknown and `words` say why. `strong`: it stands out."""
+    """A labelled bar. `share`: 0..1, None where unknown: then `words` say why. `strong`: it stands out."""
 
     label: str
     share: float | None

@@ -43,6 +43,11 @@ class RunSource(Protocol):
         """The session's id, what `warpdeck attach` takes."""
         ...
 
+    @property
+    def folder(self) -> Path | None:
+        """The session's folder, where its traces and profiles lie; None if it has none."""
+        ...
+
     def poll(self) -> RunState | None:
         """The newest state; None if it is the one returned last. WarpdeckError if it can't be read.
 
@@ -141,6 +146,7 @@ class ReplaySource(Replay):
     ) -> None:
         super().__init__(folder, speed=speed, start=start, clock=clock)
         self.capabilities = Capabilities(replay=True)
+        self.folder: Path | None = Path(folder)
         self._turn = threading.RLock()
 
     def poll(self) -> RunState | None:

@@ -146,7 +146,7 @@ def alert_line(timeline: Timeline, width: int) -> str:
         return clip(f"! {timeline.mispaired_count} mispaired ranges{at} (e shows them)", width)
     if len(warps.closed) and not warps.closed.all():
         return clip(f"! {int((~warps.closed).sum())} warps never reached their end marker", width)
-    return ""
+    return clip("! " + "; ".join(timeline.notes), width) if timeline.notes else ""
 
 
 def rerun_command(timeline: Timeline) -> str:

@@ -10,6 +10,7 @@ from ..sessions.events import Lifecycle
 from ..sessions.state import RunState
 from .braille import Series, Shape, bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
+from .sources import Playback
 from .widgets.gauges import Gauge, facts, gauges, stored_values
 from .widgets.leaderboard import Row
 from .widgets.log import Line
@@ -268,3 +269,14 @@ def gauge_view(state: RunState, replay: bool, now: float) -> GaugeView:
     else:
         note = f"stale: sampled {duration(age)} ago" if age > STALE_S else ""
     return GaugeView(f"GPU {device.spec}", [*gauges(state.sample), *facts(device)], note)
+
+
+def replay_line(playback: Playback, state: RunState, width: int) -> str:
+    """ "▶ playing 4×  0:12 / 0:43  ████····  step 12": what the replay bar says."""
+    ended = playback.position >= playback.length
+    mark = "▶ playing" if playback.playing else "◼ at end " if ended else "‖ paused "
+    head = f"{mark} {playback.speed:g}×  {duration(playback.position)} / {duration(playback.length)}  "
+    tail = f"  step {state.step}"
+    room = max(0, min(40, width - len(head) - len(tail)))
+    share = playback.position / playback.length if playback.length > 0 else 1.0
+    return head + bar(share, room) + tail

@@ -16,12 +16,14 @@ from textual.widgets import Footer, Static
 from ...core.errors import WarpdeckError
 from ...sessions.events import Lifecycle
 from ...sessions.state import RunState
-from .. import view
-from ..braille import bar
-from ..format import config_flags, duration
+from ...telemetry.ncu.counters import Counters
+from ...telemetry.trace.timeline import Timeline
+from .. import evidence, view
+from ..evidence import Found, Subject
+from ..format import config_flags
 from ..sources import Playback, RunSource
 from ..widgets.gauges import GaugePanel
-from ..widgets.leaderboard import Leaderboard
+from ..widgets.leaderboard import Leaderboard, Row
 from ..widgets.log import LogPane
 from ..widgets.plot import Plot
 from .confirm import ConfirmScreen
@@ -57,6 +59,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         Binding(
             "p", "next_plot", "Next plot", show=False, id="run.plot", tooltip="Show the next pane on top"
         ),
+        Binding("t", "timeline", "Timeline", id="run.timeline", tooltip="The configuration's trace"),
+        Binding("c", "counters", "Counters", id="run.counters", tooltip="The configuration's counters"),
         Binding("y", "copy", "Copy", id="run.copy", tooltip="Copy the marked or the best configuration"),
         Binding("question_mark", "help", "Help", key_display="?", id="run.help"),
         Binding("q", "leave", "Quit", id="run.quit", tooltip="Leave the console; the run goes on"),
@@ -153,6 +157,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self._due.add("table")
         if state.steps is not before.steps:
             self._due.add("plots")
+        if bool(state.leaderboard) != bool(before.leaderboard):
+            self.refresh_bindings()
         if state.lifecycle is not before.lifecycle:
             self.refresh_bindings()
             self._due.add("table")
@@ -178,7 +184,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         gauge = view.gauge_view(self.state, capabilities.replay, now)
         self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
         if isinstance(self.source, Playback):
-            self._put("#replay", replay_line(self.source, self.state, width))
+            self._put("#replay", view.replay_line(self.source, self.state, width))
 
     def _put(self, selector: str, text: str) -> None:
         if self._drawn.get(selector) != text:
@@ -197,6 +203,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             return not (replay or over or self._stopping)
         if action == "pause":
             return replay or not over
+        if action in ("timeline", "counters"):
+            return bool(self.state.leaderboard)
         if action == "digit":
             return replay or parameters[0] in range(1, len(PANES) + 1)
         return True
@@ -310,15 +318,54 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         elif self.focused is not None:
             self.maximize(self.focused, container=False)
 
+    def _subject_row(self) -> Row | None:
+        """The marked configuration; the best, unless the leaderboard has the focus."""
+        table = self.query_one(Leaderboard)
+        if self.focused is table and table.marked is not None:
+            return table.marked
+        return next(iter(view.leaderboard(self.state)), None)
+
+    def action_timeline(self) -> None:
+        """The Timeline of the marked or the best configuration."""
+        self._look(evidence.find_trace, _timeline_screen)
+
+    def action_counters(self) -> None:
+        """The Counters of the marked or the best configuration."""
+        self._look(evidence.find_counters, _counters_screen)
+
+    def _look(
+        self, find: Callable[[Subject], tuple[Found, str]], screen: Callable[[Found], Screen[None]]
+    ) -> None:
+        row = self._subject_row()
+        subject = None if row is None else Subject.of(self.state, row.key, self.source.folder)
+        if subject is None:
+            self.notify("nothing measured yet", severity="warning")
+            return
+        self.run_worker(self._open(subject, find, screen), group="look", exclusive=True)
+
+    async def _open(
+        self,
+        subject: Subject,
+        find: Callable[[Subject], tuple[Found, str]],
+        screen: Callable[[Found], Screen[None]],
+    ) -> None:
+        board = self.query_one(Leaderboard)
+        board.loading = True
+        try:
+            found, note = await asyncio.to_thread(find, subject)
+        except WarpdeckError as error:
+            self.notify(str(error), severity="warning", timeout=20, markup=False)
+            return
+        finally:
+            board.loading = False
+        if self.is_current:
+            self.app.push_screen(screen(found))
+            if note:
+                self.app.notify(note, severity="warning", timeout=10, markup=False)
+
     def action_copy(self) -> None:
         """Copy the marked configuration (the best, unless the leaderboard has the focus) as flags."""
-        table = self.query_one(Leaderboard)
-        rows = view.leaderboard(self.state)
-        row = (
-            table.marked
-            if self.focused is table and table.marked is not None
-            else (rows[0] if rows else None)
-        )
+        row = self._subject_row()
         if row is None:
             self.notify("nothing measured yet", severity="warning")
             return
@@ -354,12 +401,13 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         )
 
 
-def replay_line(playback: Playback, state: RunState, width: int) -> str:
-    """ "▶ playing 4×  0:12 / 0:43  ████····  step 12": what the replay bar says."""
-    ended = playback.position >= playback.length
-    mark = "▶ playing" if playback.playing else "◼ at end " if ended else "‖ paused "
-    head = f"{mark} {playback.speed:g}×  {duration(playback.position)} / {duration(playback.length)}  "
-    tail = f"  step {state.step}"
-    room = max(0, min(40, width - len(head) - len(tail)))
-    share = playback.position / playback.length if playback.length > 0 else 1.0
-    return head + bar(share, room) + tail
+def _timeline_screen(timeline: Timeline) -> Screen[None]:
+    from .timeline import TimelineScreen  # only when it is asked for: first paint shouldn't pay
+
+    return TimelineScreen(timeline)
+
+
+def _counters_screen(counters: Counters) -> Screen[None]:
+    from .counters import CountersScreen
+
+    return CountersScreen(counters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from textual.events import Key, Resize
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
+from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import trace_view
 from ..lanes import DEEPEST, EVERY, Ints
@@ -39,6 +41,9 @@ class TimelineScreen(Screen[None]):
         Binding("s", "stages", "Stages", id="trace.stages", tooltip="Show the stages or not"),
         Binding("tab", "other_pane", "Other pane", show=False, id="trace.tab"),
         Binding("y", "copy", "Copy", show=False, id="trace.copy", tooltip="Copy what the cursor is on"),
+        Binding(
+            "r", "rerun", "Copy rerun", id="trace.rerun", tooltip="Copy the command that traces all events"
+        ),
         Binding("escape", "clear", "Clear", show=False, id="trace.clear", tooltip="End the search"),
         Binding("question_mark", "help", "Help", key_display="?", id="trace.help"),
         Binding("q", "leave", "Back", id="trace.quit"),
@@ -67,10 +72,18 @@ class TimelineScreen(Screen[None]):
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(StagePane).show(stage_rows(self.timeline, self.pane))
+        self.run_worker(self._sum_up())
         self.query_one("#prompt").display = False
         self.pane.focus()
         self._describe()
+
+    async def _sum_up(self) -> None:
+        """Fill the stage pane: percentiles of a million ranges take a moment."""
+        summary = await asyncio.to_thread(summarise, self.timeline)
+        if self.is_attached:
+            names = list(self.timeline.stages)
+            rows = [StageRow(stage, names.index(stage.name)) for stage in summary.stages]
+            self.query_one(StagePane).show(rows, names, self.pane.letters)
 
     def on_resize(self, event: Resize) -> None:
         width = event.size.width
@@ -126,6 +139,8 @@ class TimelineScreen(Screen[None]):
         """Only what there is something for."""
         if action in ("search", "next", "longest"):
             return bool(len(self.timeline.slices.row))
+        if action == "rerun":
+            return self.timeline.dropped > 0
         if action == "problem":
             return bool(self.timeline.mispaired)
         return True
@@ -243,7 +258,7 @@ class TimelineScreen(Screen[None]):
 
     @on(StagePane.Chosen)
     def _stage_chosen(self, event: StagePane.Chosen) -> None:
-        self._take_stage(event.index)
+        self._take_stage(event.stage)
         self.action_longest(1)
         self.pane.focus()
 
@@ -299,6 +314,12 @@ class TimelineScreen(Screen[None]):
         self.app.copy_to_clipboard(text)
         self.notify("copied the details", markup=False)
 
+    def action_rerun(self) -> None:
+        """Copy the command that traces the same with room for every event."""
+        command = trace_view.rerun_command(self.timeline)
+        self.app.copy_to_clipboard(command)
+        self.notify(f"copied: {command}", markup=False)
+
     def action_help(self) -> None:
         """Help."""
         from .help import HelpScreen
@@ -321,31 +342,3 @@ def match_stage(stages: tuple[str, ...], text: str) -> int | None:
             if fits(name, wanted):
                 return index
     return None
-
-
-def stage_rows(timeline: Timeline, pane: TimelinePane) -> list[StageRow]:
-    """The stage table of a timeline."""
-    from ..palette import colours
-
-    s, warps = timeline.slices, timeline.warps
-    alive = float((warps.end_ns - warps.start_ns).sum()) or 1.0
-    rows = []
-    for index, (name, colour) in enumerate(zip(timeline.stages, colours(timeline.stages), strict=True)):
-        mine = s.stage == index
-        length = s.end_ns[mine] - s.start_ns[mine]
-        each = np.bincount(s.row[mine], weights=length, minlength=len(warps.cta))
-        some = len(length) > 0
-        rows.append(
-            StageRow(
-                name,
-                pane.letters[index],
-                colour,
-                len(length),
-                float(length.sum()),
-                float(np.percentile(length, 50)) if some else None,
-                float(np.percentile(length, 95)) if some else None,
-                float(length.sum()) / alive,
-                float(each.max() / each.mean()) if some else None,
-            )
-        )
-    return rows

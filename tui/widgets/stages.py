@@ -16,8 +16,10 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ...telemetry.trace.summary import Stage
 from ..braille import bar
-from ..format import NONE, clip
+from ..format import clip
+from ..palette import colours
 from ..trace_view import count_words, time_words
 
 LINES = 2  # a stage
@@ -25,17 +27,10 @@ LINES = 2  # a stage
 
 @dataclass(frozen=True)
 class StageRow:
-    """A stage's sums. `share`: of the warps' time; `imbalance`: the busiest warp's total over the mean's."""
+    """A stage's sums, and which of the timeline's stages it is."""
 
-    name: str
-    letter: str
-    colour: str
-    count: int
-    total_ns: float
-    p50_ns: float | None
-    p95_ns: float | None
-    share: float
-    imbalance: float | None
+    sums: Stage
+    stage: int
 
 
 HEADINGS = (("count", 7), ("p50", 9), ("p95", 9), ("total", 9), ("imb.", 6))
@@ -68,7 +63,7 @@ other stages faint.
         Binding("g,home", "move(-1000)", "First", show=False, id="stages.first"),
         Binding("G,end", "move(1000)", "Last", show=False, id="stages.last"),
         Binding(
-            "enter", "choose", "Longest", id="stages.choose", tooltip="Go to the marked stage's longest range"
+            "enter", "choose", "Go to", id="stages.choose", tooltip="Go to the marked stage's longest range"
         ),
     ]
     cursor: reactive[int] = reactive(0)
@@ -76,18 +71,21 @@ other stages faint.
     class Chosen(Message):
         """enter or a second click on a stage."""
 
-        def __init__(self, index: int) -> None:
+        def __init__(self, stage: int) -> None:
             super().__init__()
-            self.index = index
+            self.stage = stage
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: tuple[StageRow, ...] = ()
+        self.letters: Sequence[str] = ()
+        self.colours: Sequence[str] = ()
         self.border_title = "Stages"
 
-    def show(self, rows: Sequence[StageRow]) -> None:
-        """Replace the rows."""
+    def show(self, rows: Sequence[StageRow], names: Sequence[str], letters: Sequence[str]) -> None:
+        """Replace the rows; `names` and `letters` are those of all of the timeline's stages."""
         self.rows = tuple(rows)
+        self.letters, self.colours = letters, colours(names)
         self.virtual_size = Size(1, LINES * len(self.rows) + 1)
         self.refresh()
 
@@ -116,16 +114,17 @@ other stages faint.
 
     def _head(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
         """Letter and name, share as a bar and in words."""
-        swatch = Style(color="#0f1317", bgcolor=row.colour, bold=True)
-        share = f"{100 * row.share:5.1f}%"
+        colour = self.colours[row.stage]
+        swatch = Style(color="#0f1317", bgcolor=colour, bold=True)
+        share = f"{100 * row.sums.share:5.1f}%"
         name = min(12, max(6, width - 22))
         room = max(0, width - name - len(share) - 6)
-        filled = bar(row.share, room)
+        filled = bar(row.sums.share, room)
         return Strip(
             [
-                Segment(f" {row.letter} ", swatch),
-                Segment(f" {clip(row.name, name):<{name}} ", style),
-                Segment(filled, Style(color=row.colour, bgcolor=style.bgcolor)),
+                Segment(f" {self.letters[row.stage]} ", swatch),
+                Segment(f" {clip(row.sums.name, name):<{name}} ", style),
+                Segment(filled, Style(color=colour, bgcolor=style.bgcolor)),
                 Segment(f"{share} ", style),
             ]
         ).adjust_cell_length(width, style)
@@ -133,11 +132,11 @@ other stages faint.
     def _tail(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
         """Count, percentiles, total, imbalance, under their headings."""
         cells = (
-            f"{count_words(row.count)}",
-            time_words(row.p50_ns, 3),
-            time_words(row.p95_ns, 3),
-            time_words(row.total_ns, 3),
-            NONE if row.imbalance is None else f"{row.imbalance:.2f}",
+            count_words(row.sums.count),
+            time_words(row.sums.p50_ns, 3),
+            time_words(row.sums.p95_ns, 3),
+            time_words(row.sums.total_ns, 3),
+            f"{row.sums.imbalance_warps:.2f}",
         )
         return Strip([Segment(_columns(cells, width), small)]).adjust_cell_length(width, style)
 
@@ -148,7 +147,7 @@ other stages faint.
     def action_choose(self) -> None:
         """Choose the marked one."""
         if self.rows:
-            self.post_message(self.Chosen(self.cursor))
+            self.post_message(self.Chosen(self.rows[self.cursor].stage))
 
     def on_click(self, event: Click) -> None:
         """A click marks a stage; a click on the marked one chooses it."""
