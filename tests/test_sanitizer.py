@@ -68,7 +68,9 @@ SYNCCHECK = """========= COMPUTE-SANITIZER
 =========
 ========= ERROR SUMMARY: 1 error
 """
-CLEAN = dict.fromkeys(sanitizer.TOOLS, "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n")
+CLEAN: dict[str, str] = dict.fromkeys(
+    sanitizer.TOOLS, "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+)
 CLEAN["racecheck"] = (
     "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
 )

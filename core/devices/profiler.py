@@ -4,6 +4,7 @@ outcome."""
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -213,7 +214,7 @@ class _Starts:
         }
         if len(launches) > 1:
             meta["launches"] = [{"kernel": c.kernel, "duration_ns": c.value("duration_ns")} for c in launches]
-        return replace(longest, meta=meta)
+        return replace(longest, meta=json.loads(json.dumps(meta)))  # as a file would give it back
 
 
 def _fits(subject: _Subject, case: Case, end: ItemEnd, found: Sequence[Counters]) -> bool:
