@@ -142,7 +142,9 @@ static __device__ __forceinline__ Anchor both_clocks(u32 sm) {
     asm volatile(
         "mov.u64 %0, %%clock64;\n\tmov.u64 %1, %%globaltimer;\n\tmov.u64 %2, %%clock64;"
         : "=l"(before), "=l"(time), "=l"(after)::"memory");
-    return {time, before, sm, (u32)(after - before)};
+    // All 64 bits of both are used, as in trace.cuh: for the low half alone the compiler takes another read.
+    const u64 gap = after - before;
+    return {time, before, sm, gap >> 32 ? 0xffffffffu : (u32)gap};
 }
 
 // Readings of both clocks just before and just after `edges` steps of globaltimer. A block an SM (by shared memory);
