@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -89,14 +90,16 @@ def measured(device: Any, quick: bool) -> Tables:
         for case in cases:
             for candidate in candidates(workload, backend, case):
                 what = f"{name} {candidate.variant} {case.name}"
+                print(what, file=sys.stderr)
+                everywhere = None
                 try:
                     exact = backend.trace(candidate, case, TraceOptions())
-                    everywhere = all_ctas(backend, candidate, case)
-                    rows = [too_small(backend, candidate, case, n) for n in SMALL]
+                    if case is cases[0]:  # at a second size these would tell nothing new
+                        everywhere = all_ctas(backend, candidate, case)
+                        small.append([what, *(too_small(backend, candidate, case, n) for n in SMALL)])
                 except WarpdeckError as error:
                     problems.append(f"{what}: {error}")
                     continue
-                small.append([what, *rows])
                 timeline = decoded(exact)
                 events = timeline.events / len(timeline.warps.cta)
                 slowdowns.append(slowdown(what, events, exact.meta, everywhere, timeline))
