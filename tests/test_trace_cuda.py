@@ -117,8 +117,9 @@ extern "C" __global__ void k(float *x, int n WD_TRACE_PARAM) {
 """
 
 
-def compiled(text: str, cc: tuple[int, int] = (9, 0), trace: bool = False, **knobs: str) -> Compiled:
-    return build(CompileRequest("cuda", "k.cu", ("k",), cc, knobs=knobs, text=text, trace=trace))
+def compiled(text: str, cc: tuple[int, int] = (9, 0), trace: bool = False, pin: str = "") -> Compiled:
+    request = CompileRequest("cuda", "k.cu", ("k",), cc, knobs={"PIN": pin}, text=text, trace=trace)
+    return build(request)
 
 
 def blanked(text: str) -> str:
@@ -144,8 +145,7 @@ def blanked(text: str) -> str:
 def test_off_the_cubin_is_that_of_the_source_without_markers(text: str, cc: tuple[int, int]) -> None:
     bare = blanked(text)
     assert "WD_" not in bare and bare.count("\n") == text.count("\n")
-    pin = {"PIN": "WD_PIN(a)"} if text is ORDER else {}
-    marked, unmarked = compiled(text, cc, **pin), compiled(bare, cc, **dict.fromkeys(pin, ""))
+    marked, unmarked = compiled(text, cc, pin="WD_PIN(a)"), compiled(bare, cc)
     assert marked.cubin == unmarked.cubin
     assert marked.ptx == unmarked.ptx
 
@@ -247,7 +247,7 @@ def test_every_record_is_bounded(cc: tuple[int, int]) -> None:
     stores = [line.strip() for line in code(made.ptx).splitlines() if "st.global.cs" in line]
     assert len(stores) >= 20
     assert all(re.match(r"@\S+ st\.global\.cs\.v2\.[bu]32", line) for line in stores)
-    straight = sass(compiled(ORDER, cc, trace=True, PIN="WD_PIN(a)").cubin)
+    straight = sass(compiled(ORDER, cc, trace=True, pin="WD_PIN(a)").cubin)
     records = [line for line in straight if "STG" in line and ".EF" in line]
     assert len(records) == 4
     assert all(re.match(r"@!?P\d STG", line) for line in records)
@@ -359,17 +359,17 @@ def between_reads(lines: list[str]) -> list[int]:
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_pinned_arithmetic_stays_in_its_range(cc: tuple[int, int]) -> None:
-    pinned = loop(sass(compiled(ORDER, cc, trace=True, PIN="WD_PIN(a)").cubin))
+    pinned = loop(sass(compiled(ORDER, cc, trace=True, pin="WD_PIN(a)").cubin))
     assert between_reads(pinned) == [16, 0, 16]
     # Without pins it doesn't: what makes them necessary. If this fails, a compiler has learnt manners.
-    free = loop(sass(compiled(ORDER, cc, trace=True, PIN="").cubin))
+    free = loop(sass(compiled(ORDER, cc, trace=True, pin="").cubin))
     assert between_reads(free) != [16, 0, 16]
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_a_pin_costs_no_instruction(cc: tuple[int, int]) -> None:
     pinned, free = (
-        len(loop(sass(compiled(ORDER, cc, trace=True, PIN=pin).cubin))) for pin in ("WD_PIN(a)", "")
+        len(loop(sass(compiled(ORDER, cc, trace=True, pin=pin).cubin))) for pin in ("WD_PIN(a)", "")
     )
     assert pinned <= free
 
@@ -378,8 +378,8 @@ def test_a_pin_costs_no_instruction(cc: tuple[int, int]) -> None:
 def test_an_event_takes_few_instructions_and_registers(
     cc: tuple[int, int], record_property: Callable[[str, object], None]
 ) -> None:
-    for text, most, pin in ((ORDER, 7, {"PIN": "WD_PIN(a)"}), (CROWDED, 7.5, {})):
-        traced, plain = (compiled(text, cc, trace, **pin) for trace in (True, False))
+    for text, most, pin in ((ORDER, 7, "WD_PIN(a)"), (CROWDED, 7.5, "")):
+        traced, plain = (compiled(text, cc, trace, pin) for trace in (True, False))
         body = loop(sass(traced.cubin))
         assert sum("SR_CLOCKLO" in line for line in body) == 4
         # The fast read: S2R and S2UR of the clock take tens of cycles.
