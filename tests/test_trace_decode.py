@@ -1,4 +1,4 @@
-"""Decoding traces: ranges paired and counted exactly, cycles unwrapped, against a walk through the program."""
+"""Decoding traces: ranges paired and counted exactly, clocks unwrapped, against a walk through the rows."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Chunk:
         one = rows.size and int(rows[-1]) - int(rows[0]) == rows.size - 1 and (np.diff(rows) == 1).all()
         block = cells[rows[0] : rows[-1] + 1, :most] if one else cells[rows, :most]
         if (self.counts == most).all():
-            flat = block.reshape(-1)
+            flat = np.ascontiguousarray(block).reshape(-1)
         else:
             flat = block[np.arange(most) < self.counts[:, None]]
         return flat.view("<u4").reshape(-1, 2)

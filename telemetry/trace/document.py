@@ -63,7 +63,7 @@ def check(found: Any) -> dict[str, Any]:
 
 
 def load(found: dict[str, Any], make: Callable[[Warps, tuple[str, ...]], tuple[Slices, Marks]]) -> Timeline:
-    """The timeline of a document; `make` gives the slices and marks, those of equal times in program order."""
+    """The timeline of a document; `make` gives the slices and marks, equal times in program order."""
     try:
         stages = tuple(_typed(s, str) for s in found["stages"])
         warps = _warps(found["warps"])
