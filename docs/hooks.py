@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cli_reference import render
+from counter_reference import render as render_counters
 
 ROOT = Path(__file__).parent.parent
 VIEW = ROOT / "build" / "docs"  # what mkdocs.yml names for mkdocstrings
@@ -33,6 +34,7 @@ _link_packages()  # before the plugins are configured
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add `reference/cli.md`."""
+    """Add the pages that are made from the code."""
     files.append(File.generated(config, "reference/cli.md", content=render()))
+    files.append(File.generated(config, "reference/counters.md", content=render_counters()))
     return files
