@@ -6,8 +6,9 @@ from warpdeck.telemetry.ncu.metrics import QUANTITIES, SETS, STALLS, Quantity
 
 HEAD = """# Counters
 
-What `warpdeck profile` reads and computes from Nsight Compute's counters. Where several ways are given, the first whose
-counters this chip and this metric set have is taken. A quantity that can't be had is missing with its reason, never 0.
+What `warpdeck profile` reads and computes from Nsight Compute's counters. Where several ways are given, the
+first whose counters this chip and this metric set have is taken. A quantity that can't be had is missing with
+its reason, never 0.
 """
 
 
