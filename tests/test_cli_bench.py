@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from warpdeck.cli.output import clock_words
 from warpdeck.core.compare import Comparison, Contender, compare
 from warpdeck.core.devices import open_device
-from warpdeck.core.devices.base import Paired
+from warpdeck.core.devices.base import Paired, Uninstrumented
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import (
     CacheMode,
@@ -40,7 +40,7 @@ from warpdeck.kernels.versions import KEPT, Versions
 from warpdeck.sessions.contenders import implementation
 
 
-class Stopwatch:
+class Stopwatch(Uninstrumented):
     """A device whose kernels take as long as the number in their source's first line says (µs)."""
 
     info = DeviceInfo("Stopwatch", "cuda:0")

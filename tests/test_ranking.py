@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from warpdeck.core.bench import Bench
-from warpdeck.core.devices.base import Paired
+from warpdeck.core.devices.base import Paired, Uninstrumented
 from warpdeck.core.model import (
     CacheMode,
     Candidate,
@@ -26,7 +26,7 @@ from warpdeck.core.workload import Workload
 from warpdeck.kernels import load_workload
 
 
-class Level:
+class Level(Uninstrumented):
     """A device on which everything takes 10 µs, give or take 5%, whatever the configuration."""
 
     def __init__(self, seed: int, *, recorded: bool) -> None:

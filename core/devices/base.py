@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...telemetry.ncu.counters import Counters
+from ..errors import UsageError
 from ..model import (
     CacheMode,
     Candidate,
@@ -153,6 +154,41 @@ class Backend(Interface):
     def close(self) -> None:
         """Release the device."""
         ...
+
+
+class Uninstrumented:
+    """What a backend answers that can judge candidates, but not look into them. To inherit from."""
+
+    info: DeviceInfo
+
+    def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
+        """UsageError."""
+        raise self._refusal("traces no kernels")
+
+    def profile(
+        self, candidates: Sequence[Candidate], case: Case, options: ProfileOptions
+    ) -> list[Counters | NcuFailure]:
+        """The same failure for each."""
+        reason = f"{self.info.label} reads no hardware counters"
+        return [NcuFailure(c, str(Status.UNSUPPORTED), reason, "use --device cuda:0") for c in candidates]
+
+    def counters(
+        self,
+        candidates: Sequence[Candidate],
+        case: Case,
+        *,
+        cache: CacheMode = CacheMode.COLD,
+        timeout_s: float = TIMEOUT_S,
+    ) -> list[Counters | NcuFailure]:
+        """The same failure for each."""
+        return self.profile(candidates, case, ProfileOptions())
+
+    def sanitize(self, candidates: Sequence[Candidate], cases: Sequence[Case]) -> list[CheckResult]:
+        """UsageError."""
+        raise self._refusal("runs no sanitizer")
+
+    def _refusal(self, what: str) -> UsageError:
+        return UsageError(f"{self.info.label}: {what}; use --device cuda:0")
 
 
 class Device(Interface):

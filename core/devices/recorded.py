@@ -35,7 +35,7 @@ from ..stats import block_bootstrap, bootstrap_by_round
 from ..tracing import SUFFIX as TRACE_SUFFIX
 from ..tracing import RecordedTrace, TraceOptions, choose, recorded_traces
 from ..workload import Workload
-from .base import Backend, Paired, floor_ms
+from .base import Backend, Paired, Uninstrumented, floor_ms
 from .stored_counters import not_recorded, of_recording, stored
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RecordedDevice:
         """Nothing to release."""
 
 
-class RecordedBackend:
+class RecordedBackend(Uninstrumented):
     """One workload's cases, answered from their recordings."""
 
     checked = "checked when recorded"
@@ -356,10 +356,6 @@ class RecordedBackend:
         """The seed sets that the case's recording holds, with the caches as they were then."""
         recording = self._chosen[case.name]
         return [of_recording(recording, c) or not_recorded(recording, c) for c in candidates]
-
-    def sanitize(self, candidates: Sequence[Candidate], cases: Sequence[Case]) -> list[CheckResult]:
-        """UsageError: a recording runs nothing."""
-        raise UsageError(f"{self.info.label}: a recording runs no sanitizer; use --device cuda:0")
 
     def close(self) -> None:
         """Nothing to release."""
