@@ -54,7 +54,7 @@ class Lanes:
     low: float
     high: float
     hidden: int
-    stages: int
+    levels: int  # as `build` takes it
     group_lane: Ints
     group_stage: Ints
     group_first: Ints  # [groups + 1]
@@ -149,6 +149,8 @@ class Lanes:
 
     def lane_of(self, row: int, kind: int, start: float, depth: int, slice_id: int) -> int | None:
         """The lane that shows a slice; None if none does."""
+        if kind == NESTED and self.levels not in (DEEPEST, EVERY, depth):
+            return None
         mine = np.flatnonzero((self.row == row) & (self.kind == kind))
         if kind == NESTED and len(mine) > 1:
             mine = mine[self.sub[mine] == min(depth, MOST_DEPTHS - 1)]
@@ -198,7 +200,7 @@ def build(timeline: Timeline, levels: int = DEEPEST, extras: bool = True) -> Lan
     shown = np.flatnonzero(used)
     lane = (np.cumsum(used, dtype=np.int32) - 1)[place]
     del place
-    return _sorted(timeline, shown, lane, of, start, end, hidden)
+    return _sorted(timeline, shown, lane, of, start, end, hidden, levels)
 
 
 def _sorted(
@@ -209,6 +211,7 @@ def _sorted(
     start: Floats,
     end: Floats,
     hidden: int,
+    levels: int,
 ) -> Lanes:
     """Segments into groups."""
     warps, marks = timeline.warps, timeline.marks
@@ -243,7 +246,7 @@ def _sorted(
         low=low,
         high=high,
         hidden=hidden,
-        stages=stages,
+        levels=levels,
         group_lane=codes // stages,
         group_stage=codes % stages,
         group_first=first.astype(np.int64),

@@ -160,6 +160,7 @@ class FakeSource:
     def __init__(self, events: list[Event], *, attach: bool = False) -> None:
         self.capabilities = Capabilities(live=True, attach=attach)
         self.session = "softmax-random-20261129-151204-3f9c"
+        self.folder: Path | None = None
         self.events = events
         self.arrived = len(events)
         self.clock = events[-1].t
@@ -249,6 +250,16 @@ async def opened(source: Any, size: tuple[int, int] = (120, 40)) -> AsyncIterato
         yield console
 
 
+@asynccontextmanager
+async def shown(screen: Any, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Console]:
+    """A screen that isn't polled."""
+    app = WarpdeckApp(screen)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        console = Console(app, pilot, screen)
+        await console.settle()
+        yield console
+
+
 def write_session(sessions: Path, events: list[Event], name: str = "softmax-random-1") -> Path:
     """The events as a session on disk."""
     with SessionStore.create(sessions, name, {"workload": "softmax"}) as store:
@@ -262,6 +273,7 @@ class Kit:
     source = FakeSource
     events = staticmethod(run_events)
     open = staticmethod(opened)
+    show = staticmethod(shown)
     console = Console
     write = staticmethod(write_session)
     live = LIVE

@@ -58,6 +58,7 @@ class TimelineScreen(Screen[None]):
         self._found: dict[tuple[int, str], Ints] = {}
         self._rank = -1
         self._problem = -1
+        self._place: tuple[int | None, str] = (-1, "")  # what the search found last, and which of how many
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
@@ -109,7 +110,8 @@ class TimelineScreen(Screen[None]):
         levels = {DEEPEST: "innermost ranges", EVERY: "every depth"}.get(
             pane.levels, f"depth {pane.levels} only"
         )
-        pane.border_title = f"Timeline · {levels}"
+        found, words = self._place
+        pane.border_title = f"Timeline · {words if found == pane.chosen else levels}"
         last = min(pane.top + pane.body, pane.lanes.count)
         hidden = f" · {pane.lanes.hidden} overlap too much to be shown" if pane.lanes.hidden else ""
         rows = f"rows {pane.top + 1}–{last} of {pane.lanes.count}" if pane.lanes.count else "no rows"
@@ -254,7 +256,8 @@ class TimelineScreen(Screen[None]):
         self._say_place(stage, f"{words} of {len(found)}")
 
     def _say_place(self, stage: int, words: str) -> None:
-        self.pane.border_title = f"Timeline · {self.timeline.stages[stage]}: {words}"
+        self._place = self.pane.chosen, f"{self.timeline.stages[stage]}: {words}"
+        self._describe()
 
     @on(StagePane.Chosen)
     def _stage_chosen(self, event: StagePane.Chosen) -> None:
