@@ -148,11 +148,15 @@ def test_a_warp_that_never_ended_ends_at_its_last_record() -> None:
     w.step(100).begin("load").step(500).begin("wait").step(40)
     with builder.warp(warp=1) as other:
         other.step(2000)
-    timeline = decode(builder.build())
+    timeline = decode(builder.build(capacity=3))
     assert timeline.warps.closed.tolist() == [False, True]
     assert timeline.warps.end_ns[0] == pytest.approx(610 / timeline.clock.ghz, rel=1e-6)
     assert timeline.slices.flags.tolist() == [1, 1] and timeline.mispaired_count == 2
     assert "1 warps never reached their end marker (first: warp 0 of CTA 0)" in timeline.notes[0]
+    assert len(timeline.notes) == 1
+    full = decode(builder.build(capacity=2))
+    assert full.mispaired_count == 0 and full.slices.flags.tolist() == [1, 1]
+    assert "1 of these had full rows" in full.notes[1]
 
 
 def test_clocks_of_32_bits_are_unwrapped_over_many_wraps() -> None:

@@ -44,7 +44,10 @@ class Instants:
 
 
 class Chunk:
-    """Rows of whole CTAs. `cells` [all rows, capacity] are a raw trace's records as 64-bit numbers."""
+    """Rows of whole CTAs. `cells` [all rows, capacity] are a raw trace's records as 64-bit numbers.
+
+    `full` [rows]: records found no room, so that what has no end is no mistake.
+    """
 
     def __init__(
         self,
@@ -53,11 +56,11 @@ class Chunk:
         headers: NDArray[Any],
         counts: Ints,
         last: Ints,
-        dropped: Ints,
+        full: NDArray[np.bool_],
         first_row: int,
         stages: int,
     ) -> None:
-        self.headers, self.counts, self.last, self.dropped = headers, counts, last, dropped
+        self.headers, self.counts, self.last, self.full = headers, counts, last, full
         self.first_row, self.stages = first_row, stages
         self.starts = np.cumsum(counts) - counts
         flat = self._flat(cells, rows)
@@ -217,7 +220,7 @@ class Chunk:
             ends = self.partner[self.forced].astype(np.int64)
             self._problem(self.forced, "begin without end", ends, found.crossing - 1)
         unended = place(found.unended)
-        self._problem(unended[self.dropped[self.row[unended]] == 0], "begin without end")
+        self._problem(unended[~self.full[self.row[unended]]], "begin without end")
         self._problem(place(found.unbegun), "end without begin")
         return found.levels
 
@@ -249,15 +252,15 @@ class Chunk:
             self.elsewhere += int(excused[self.row[lone]].sum() + excused[self.row[unbegun]].sum())
             unbegun = unbegun[~excused[self.row[unbegun]]]
         else:
-            excused = self.dropped > 0
+            excused = self.full
         self._problem(lone[~excused[self.row[lone]]], "begin without end")
         self._problem(unbegun, "end without begin")
 
     def _incomplete_ctas(self) -> NDArray[np.bool_]:
         """[rows] whether the CTA has a full row, or warps that were not traced."""
         _, cta, rows = np.unique(self.headers["cta"], return_inverse=True, return_counts=True)
-        full = np.bincount(cta, weights=self.dropped > 0) > 0
-        return full[cta] | (rows[cta] < self.headers["warps"])
+        some_full = np.bincount(cta, weights=self.full) > 0
+        return some_full[cta] | (rows[cta] < self.headers["warps"])
 
     def _instants(self) -> Instants:
         """Marks and values. A value whose second record found no room is NaN."""
@@ -290,7 +293,7 @@ class Chunk:
             np.where(which == 3 + layout.SUB_VALUE_I32, signed, bits.astype(np.float64)),
         )
         lone = at[headers[~inside]]
-        self._problem(lone[self.dropped[self.row[lone]] == 0], "value without its number")
+        self._problem(lone[~self.full[self.row[lone]]], "value without its number")
         stray = self.raw[~np.isin(self.raw, number[inside])]
         if stray.size:
             rows, cycles = self.row[stray] + np.int64(self.first_row), self.cycle[stray].astype(np.int64)

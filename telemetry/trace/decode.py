@@ -41,6 +41,7 @@ def decode(raw: RawTrace) -> Timeline:
     last = _last_cycles(cells, rows, headers, counts, closed)
     conversion = convert(headers, raw.anchors, last, raw.meta)
     dropped = np.where(closed, np.maximum(headers["count"].astype(np.int64) - capacity, 0), 0)
+    full = (dropped > 0) | (~closed & (counts == capacity))
     problems, raw_records = Problems(_MAX_LISTED), np.zeros(rows.size, np.int64)
     parts: list[tuple[Slices, Marks]] = []
     notes: list[str] = []
@@ -52,7 +53,7 @@ def decode(raw: RawTrace) -> Timeline:
             headers[part],
             counts[part],
             last[part],
-            dropped[part],
+            full[part],
             part.start,
             len(raw.stages),
         )
@@ -90,16 +91,20 @@ def decode(raw: RawTrace) -> Timeline:
         problems.count,
         conversion.clock,
         raw.meta,
-        (*_open_warps(headers, closed), *_shortened(notes), *_unpaired_elsewhere(elsewhere)),
+        (*_open_warps(headers, closed, full), *_shortened(notes), *_unpaired_elsewhere(elsewhere)),
     )
 
 
-def _open_warps(headers: NDArray[Any], closed: NDArray[np.bool_]) -> list[str]:
+def _open_warps(headers: NDArray[Any], closed: NDArray[np.bool_], full: NDArray[np.bool_]) -> list[str]:
     count = int(np.count_nonzero(~closed))
     if not count:
         return []
     first = where(headers[~closed][0])
-    return [f"{count} warps never reached their end marker (first: {first}); they end at their last record"]
+    notes = [f"{count} warps never reached their end marker (first: {first}); they end at their last record"]
+    unknown = int(np.count_nonzero(~closed & full))
+    if unknown:
+        notes.append(f"{unknown} of these had full rows; what they dropped is unknown and not in the count")
+    return notes
 
 
 def _unpaired_elsewhere(count: int) -> list[str]:
