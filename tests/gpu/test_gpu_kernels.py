@@ -43,6 +43,8 @@ def test_a_spread_of_configurations_is_right(name: str) -> None:
     configs: list[tuple[str, Config]] = [("classic", c) for c in workload.space("classic").configs()]
     full = workload.space("full").configs()
     configs += [("full", c) for c in random.Random(7).sample(full, 40)]
+    for space in sorted(set(workload.spaces) - {"classic", "full"}):
+        configs += [(space, c) for c in random.Random(7).sample(workload.space(space).configs(), 20)]
     candidates = [workload.candidate(space, config) for space, config in configs]
     with prepared(workload, 512) as backend:
         for evaluation in backend.evaluate_many(candidates, cases, FAST):
