@@ -86,8 +86,13 @@ def profile_one(
 
 
 def keep(counters: Counters, folder: Path, name: str) -> Path:
-    """Put a profile beside the recordings of a device; returns its file. WarpdeckError if that fails."""
+    """Put a profile beside the recordings of a device; returns its file. WarpdeckError if that fails.
+
+    Of the sources' paths it keeps the names: where they lay on one machine says nothing on another.
+    """
     meta = counters.meta
+    spots = tuple(dataclasses.replace(spot, file=Path(spot.file).name) for spot in counters.hotspots)
+    counters = dataclasses.replace(counters, hotspots=spots)
     path = folder / file_name(name, str(meta["workload"]), str(meta["variant"]), str(meta["case"]))
     try:
         save(counters, path)

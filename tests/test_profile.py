@@ -25,6 +25,7 @@ from warpdeck.core.profiling import ProfileOptions, document, profile
 from warpdeck.kernels.loader import load_workload
 from warpdeck.kernels.recorder import record_counters
 from warpdeck.kernels.recordings import open_device
+from warpdeck.sessions.profiles import keep
 from warpdeck.telemetry.ncu.counters import Counters, HotSpot, Metric
 from warpdeck.telemetry.ncu.metrics import SEED
 from warpdeck.telemetry.ncu.report import read
@@ -145,6 +146,17 @@ def test_a_profile_reads_back_as_it_was(files: list[Path], tmp_path: Path) -> No
         assert stored_counters.load(tmp_path / name) == counters
     assert (tmp_path / "a.counters.json").read_bytes().startswith(b"{")
     assert gzip.decompress((tmp_path / "a.counters.json.gz").read_bytes()).startswith(b"{")
+
+
+def test_a_kept_profile_is_what_the_recorded_device_shows(files: list[Path]) -> None:
+    counters = stored(files)
+    path = files[0].parent / stored_counters.file_name("test", "softmax", "classic", "1024")
+    path.unlink()
+    spots = tuple(replace(spot, file=f"/home/someone/{spot.file}") for spot in counters.hotspots)
+    assert keep(replace(counters, hotspots=spots), path.parent, "test") == path
+    again = package.profile("softmax", "recorded:test")
+    assert again.hotspots == counters.hotspots and again.metrics == counters.metrics
+    assert b"someone" not in gzip.decompress(path.read_bytes())
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ class _Starts:
         self._info, self._workload, self._case, self._options = info, workload, case, options
         self._chosen, self._counters = run.metric_set(options.set, options.metrics)
         self._description = session.describe(case, (0,))
+        files = [v.file for v in workload.variants.values()]
+        self._folders = list(dict.fromkeys([workload.folder, *(file.parent for file in files)]))
         self._hangs = 0
         self._start_facts: dict[str, Any] = {}  # what the last start took, and how many it was for
 
@@ -124,7 +126,7 @@ class _Starts:
                 cache=str(options.cache),
                 timeout_s=options.timeout_s,
                 capability=self._info.compute_capability,
-                sources=[self._workload.folder],
+                sources=self._folders,
                 environment=program.environment,
             )
             marker, at, failure = program.marker, program.progress, outcome.failure
