@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ RUNS = (
     ("gemm-tpe-1", "gemm", "tpe", (1024, 4096), 80),
     (MAIN, "softmax", "tpe", (1024, 4096, 8192), 120),
 )
+# Keys before a picture: look for the longest wait.
+KEYS = {"timeline": ("[slash]", "[w]", "[a]", "[enter]", "[x]", "[minus]", "[minus]")}
 # Dot numbering of Unicode braille: bit i is at (column, row).
 DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 TEXT = re.compile(
@@ -107,8 +109,21 @@ async def shoot(save: Callable[[Any, str], None], screen: Any, size: tuple[int, 
                 save(app, shot)
 
 
-async def screens(sessions: Path, out: Path) -> None:
+def recorded_screens(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """(picture, what makes its screen) of the traces and counters that the recording holds."""
+    from warpdeck.core.tracing import decoded
+    from warpdeck.sessions.profiles import profile_one
+    from warpdeck.sessions.traces import trace_named
+    from warpdeck.tui.screens.counters import CountersScreen
+    from warpdeck.tui.screens.timeline import TimelineScreen
+
+    yield "timeline", lambda: TimelineScreen(decoded(trace_named("gemm", device=device, variant="pipelined")))
+    yield "counters", lambda: CountersScreen(profile_one("softmax", device))
+
+
+async def screens(sessions: Path, out: Path, device: str) -> None:
     """Write every picture."""
+    from warpdeck.core.errors import WarpdeckError
     from warpdeck.tui.screens.run import RunScreen
     from warpdeck.tui.screens.sessions import SessionsScreen
     from warpdeck.tui.sources import LiveSource, ReplaySource
@@ -128,6 +143,12 @@ async def screens(sessions: Path, out: Path) -> None:
     await shoot(save, live(), SIZES["small"], "run-80x24")
     await shoot(save, replay(math.inf), SIZES["wide"], "[6]", "replay")
     await shoot(save, SessionsScreen(sessions, interval=None), SIZES["wide"], "start")
+    for name, make in recorded_screens(device):
+        try:
+            await shoot(save, make(), SIZES["wide"], *KEYS.get(name, ()), name)
+            await shoot(save, make(), SIZES["small"], f"{name}-80x24")
+        except WarpdeckError as error:
+            print(f"{name}: left out: {error}")
 
 
 def main() -> None:
@@ -156,7 +177,7 @@ def main() -> None:
                 raise SystemExit(f"the run failed: {run.last_words()}")
             os.environ["WARPDECK_HOME"] = str(home)
             respaced(run.folder, shown, name, BEGAN + 600 * number)
-        asyncio.run(screens(shown, out))
+        asyncio.run(screens(shown, out, options.device))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.errors import UsageError, WarpdeckError
+from ..core.errors import WarpdeckError
 from ..sessions.paths import ARTIFACTS
 from ..sessions.state import RunState
 from ..telemetry.ncu.counters import Counters
@@ -103,15 +103,15 @@ def _find(
         knobs = {name: str(value) for name, value in subject.config.items()}
         try:
             return recorded(knobs), ""
-        except UsageError:
+        except WarpdeckError:  # another configuration's may be there
             pass
     if other is not None:
         return other, f"the session has no {what} of {config_text(subject.config)}; {_words(other)}"
     if subject.recorded:
         try:
             found = recorded(None)
-        except UsageError as error:
-            raise UsageError(f"{error}; on a GPU: {command}") from None
+        except WarpdeckError as error:
+            raise WarpdeckError(f"{error}; on a GPU: {command}") from None
         return found, f"no {what} of {config_text(subject.config)} is recorded; {_words(found)}"
     raise WarpdeckError(f"no {what} of this configuration yet; to make one: {command}")
 

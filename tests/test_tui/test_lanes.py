@@ -136,7 +136,7 @@ def test_every_depth_has_a_lane_and_slices_are_found_in_it() -> None:
     assert lanes.count == int(s.depth.max()) + 1
     for i in range(len(s.row)):
         lane = lanes.lane_of(0, NESTED, float(s.start_ns[i]), int(s.depth[i]), i)
-        assert lane == s.depth[i]
+        assert lane is not None and lane == s.depth[i]
         assert lanes.slice_at(lane, float(s.start_ns[i])) == i
 
 

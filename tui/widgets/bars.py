@@ -23,6 +23,7 @@ ROOMY = 8  # rows of a pane from which on there is room for evidence
 class TextPane(VerticalScroll, can_focus=True):
     """Scrollable text that is laid out anew for each width."""
 
+    ALLOW_MAXIMIZE = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--bar", "pane--small", "pane--strong", "pane--warning"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "Down", show=False, id="pane.down"),
