@@ -155,7 +155,8 @@ def test_a_kept_profile_is_what_the_recorded_device_shows(files: list[Path]) -> 
     spots = tuple(replace(spot, file=f"/home/someone/{spot.file}") for spot in counters.hotspots)
     assert keep(replace(counters, hotspots=spots), path.parent, "test") == path
     again = package.profile("softmax", "recorded:test")
-    assert again.hotspots == counters.hotspots and again.metrics == counters.metrics
+    assert again.metrics == counters.metrics
+    assert again.hotspots == tuple(replace(s, file=Path(s.file).name) for s in counters.hotspots)
     assert b"someone" not in gzip.decompress(path.read_bytes())
 
 
