@@ -28,7 +28,18 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("warpdeck ")
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
-    for command in ("tune", "bench", "sweep", "check", "profile", "train", "rollout", "replay", "attach", "doctor"):
+    for command in (
+        "tune",
+        "bench",
+        "sweep",
+        "check",
+        "profile",
+        "train",
+        "rollout",
+        "replay",
+        "attach",
+        "doctor",
+    ):
         assert f"\n  {command} " in text
 
 

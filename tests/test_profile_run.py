@@ -19,11 +19,12 @@ from warpdeck.core.check import CheckPlan
 from warpdeck.core.devices.codes import Codes
 from warpdeck.core.devices.profiler import LiveProfiler
 from warpdeck.core.errors import ExitCode
-from warpdeck.core.model import CacheMode, Candidate, DeviceInfo, Evaluation, Status
+from warpdeck.core.model import CacheMode, Candidate, DeviceInfo, Evaluation, Launch, Status
 from warpdeck.core.profiling import NcuFailure, ProfileOptions
-from warpdeck.core.toolchain import CompilePool
+from warpdeck.core.toolchain import Compiled, CompilePool, KernelInfo
 from warpdeck.core.toolchain.cache import CompileCache
-from warpdeck.core.worker.session import Session
+from warpdeck.core.worker.program import Item, Program
+from warpdeck.core.worker.session import Code, Session
 from warpdeck.core.worker.watch import Watch
 from warpdeck.kernels import load_workload
 from warpdeck.telemetry import process
@@ -416,3 +417,25 @@ def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
     )
     assert ended.code == 0 and not ended.timed_out and not ended.left
     assert ended.output.endswith("x\nthe end\n") and len(ended.output) <= 1 << 20
+
+
+def test_the_program_itself_tells_that_there_is_no_driver(
+    made: tuple[LiveProfiler, Any, list[Candidate]], tmp_path: Path
+) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU here")
+    case = made[1]
+    description = {"arguments": [], "seeds": {0: {}}}
+    info = KernelInfo("saxpy", 8, 0, 0, 0, 0, 64)
+    launches = {case.name: (Launch("saxpy", (1, 1, 1), (32, 1, 1)),)}
+    code = Code("k", "saxpy", Compiled("cuda", (9, 0), b"cubin", {"saxpy": info}, "hash"), launches)
+    with Program(0, [Item(code, case, description)], invocation=1, limit_s=30) as program:
+        folder = program.folder
+        assert program.marker is None and program.progress == -1
+        ended = process.run(
+            program.command, environment=program.environment, timeout_s=60, log=tmp_path / "log"
+        )
+        marker = program.marker
+    assert ended.code == 3, ended.output
+    assert marker is not None and not marker.complete and "CUDA" in marker.fault
+    assert not folder.exists()
