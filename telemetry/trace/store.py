@@ -32,7 +32,7 @@ MAGIC = b"\x89WDTRACE"
 VERSION = 1
 _HEAD = struct.Struct("<8sIII")
 _NUMBER = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
-_LARGE = 16 << 20  # bytes; beyond, compression is chosen for speed
+_LARGE = 4 << 20  # bytes; beyond, compression is chosen for speed
 _MAX_BYTES = 4 << 30  # of a trace in memory
 _MEMORY = 256 << 20  # for xz
 
