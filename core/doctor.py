@@ -13,13 +13,14 @@ import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..telemetry import nvml
+from ..telemetry import nvml, sanitizer
+from ..telemetry.ncu import run
+from ..telemetry.ncu.errors import NcuError
 from .probes import PROBES
 
 PROBE_TIMEOUT_S = 60
@@ -192,26 +193,13 @@ def _probes() -> list[Check]:
     ]
 
 
-def _tool(name: str, *patterns: str) -> str | None:
-    """Path of a CUDA tool on PATH, in a toolkit or in this environment's wheels."""
-    found = shutil.which(name)
-    if found:
-        return found
-    wheels = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
-    places = [*wheels.glob(f"*/bin/{name}"), *wheels.glob(f"*/bin/{name}/{name}")]
-    for pattern in patterns:
-        places.extend(sorted(Path("/").glob(pattern), reverse=True))
-    return next((str(p) for p in places if os.access(p, os.X_OK) and p.is_file()), None)
-
-
 def _ncu() -> Check:
-    path = _tool("ncu", "usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
-    remedy = (
-        "only for hardware counters: install Nsight Compute (part of the CUDA toolkit) and put ncu on PATH"
-    )
-    if path is None:
-        return Check("ncu", False, "Nsight Compute not found", remedy)
-    status, text = _run(path, "--version", timeout=20)
+    try:
+        path = run.find()
+    except NcuError as error:
+        return Check("ncu", False, error.message, f"only for hardware counters: {error.remedy}")
+    remedy = "only for hardware counters: reinstall Nsight Compute"
+    status, text = _run(str(path), "--version", timeout=20)
     last = text.splitlines()[-1] if text else ""
     return Check("ncu", status == 0, f"{path}: {last}", "" if status == 0 else remedy)
 
@@ -246,15 +234,12 @@ def _has_capability(bit: int) -> bool:
 
 
 def _sanitizer() -> Check:
-    path = _tool("compute-sanitizer", "usr/local/cuda*/bin/compute-sanitizer")
-    if path is None:
-        return Check(
-            "compute-sanitizer",
-            False,
-            "not found",
-            "only to hunt memory errors: pip install nvidia-cuda-sanitizer-api, or the CUDA toolkit",
-        )
-    status, text = _run(path, "--version", timeout=20)
+    try:
+        path = sanitizer.find()
+    except sanitizer.SanitizerError as error:
+        what, _, remedy = str(error).partition(": ")
+        return Check("compute-sanitizer", False, what, f"only to hunt memory errors: {remedy}")
+    status, text = _run(str(path), "--version", timeout=20)
     first = next((row for row in text.splitlines() if "ersion" in row), text[:80])
     return Check(
         "compute-sanitizer",
