@@ -13,7 +13,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.errors import NumbaTypeError
 from numba.cuda.extending import intrinsic
 
 from . import layout
@@ -198,7 +197,7 @@ def record(typing_context, following, left, word):
 def record_with(typing_context, following, left, word, payload, mask):
     """Write one record with the payload's bits that `mask` keeps. Returns the new state."""
     if not isinstance(payload, types.Integer | types.Boolean):
-        raise NumbaTypeError(f"a stage's payload is a whole number, not {payload}")
+        raise TypeError(f"a stage's payload is a whole number, not {payload}")
 
     def codegen(context, builder, signature, args):
         kept = builder.and_(_word(context, builder, args[3], signature.args[3]), args[4])
@@ -218,7 +217,7 @@ def value(typing_context, following, left, name, number):
     elif isinstance(number, types.Integer):
         sub, kind = layout.SUB_VALUE_I32, types.int32
     else:
-        raise NumbaTypeError(f"value() records an integer or a float, not {number}")
+        raise TypeError(f"value() records an integer or a float, not {number}")
     word = layout.word(layout.KIND_EXTENDED, 0, sub << layout.SUB_SHIFT)
 
     def codegen(context, builder, signature, args):
@@ -239,7 +238,7 @@ def pin(typing_context, number):
     width = getattr(number, "bitwidth", 0)
     registers = {16: "h", 32: "r", 64: "l"} if isinstance(number, types.Integer) else {32: "f", 64: "d"}
     if not isinstance(number, types.Integer | types.Float) or width not in registers:
-        raise NumbaTypeError(f"pin() takes numbers of 32 or 64 bits and integers of 16, not {number}")
+        raise TypeError(f"pin() takes numbers of 32 or 64 bits and integers of 16, not {number}")
 
     def codegen(context, builder, signature, args):
         kind = args[0].type

@@ -1,0 +1,357 @@
+"""Traced Numba kernels: what their records' assembly does, and what they compile to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import ptx_emulator as ptx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba.cuda", reason="needs the cuda extra")
+pytest.importorskip("cuda.bindings.nvjitlink", reason="needs the cuda extra")
+
+from warpdeck.core.model import Candidate
+from warpdeck.core.toolchain import CompileError, CompilePool, CompileRequest, sources
+from warpdeck.core.toolchain.build import build
+from warpdeck.core.toolchain.cache import CompileCache
+from warpdeck.core.toolchain.requests import candidate_request
+from warpdeck.kernels import load_workload
+from warpdeck.telemetry.trace import layout, numba_device
+
+IMPORT = "from warpdeck.kernels.stages import mark, pin, value\n"
+
+# -- the assembly, executed -------------------------------------------------------------------------
+
+
+SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 4))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_thread_finds_its_row_and_writes_only_there(data):
+    block = data.draw(SHAPES, "block")
+    grid = data.draw(SHAPES, "grid")
+    thread = tuple(data.draw(st.integers(0, n - 1)) for n in block)
+    cta = tuple(data.draw(st.integers(0, n - 1)) for n in grid)
+    linear = thread[0] + block[0] * (thread[1] + block[1] * thread[2])
+    number = cta[0] + grid[0] * (cta[1] + grid[1] * cta[2])
+    capacity, records = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
+    first, stride = data.draw(st.integers(0, 8)), data.draw(st.integers(1, 5))
+    count, mask = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 2**32 - 1))
+    row_bytes = (layout.HEADER_BYTES + layout.RECORD_BYTES * capacity + 15) // 16 * 16
+    memory = ptx.Memory(32 + count * mask.bit_count() * row_bytes)
+    described = np.zeros((), layout.DESCRIPTOR)
+    for name, value in {
+        "rows": memory.base + 32,
+        "capacity": capacity,
+        "row_bytes": row_bytes,
+        "cta_first": first,
+        "cta_stride": stride,
+        "cta_count": count,
+        "warp_mask": mask,
+    }.items():
+        described[name] = value
+    memory.data[:32] = described.tobytes()
+    special = {"%clock64": 2**33, "%globaltimer": 2**60 + 5, "%smid": 77}
+    for axis, name in enumerate("xyz"):
+        special |= {f"%tid.{name}": thread[axis], f"%ntid.{name}": block[axis]}
+        special |= {f"%ctaid.{name}": cta[axis], f"%nctaid.{name}": grid[axis]}
+
+    address = data.draw(st.sampled_from([memory.base, memory.base, memory.base, 0]), "address")
+    following, left = ptx.run(numba_device._BEGIN, [address], 2, special, memory)
+    for i in range(records):
+        ptx.run(numba_device._RECORD, [following, left, 1000 + i], 0, special, memory)
+        following, left = (following + 8) % 2**64, (left - 1) % 2**32
+    ptx.run(numba_device._VALUE, [following, left, 2000, 0x3F800000], 0, special, memory)
+    following, left = (following + 16) % 2**64, (left - 2) % 2**32
+    ptx.run(numba_device._FINISH, [address, following, left], 0, special, memory)
+
+    index, warp = divmod(number - first, stride)[0], linear // 32
+    chosen = address and number >= first and (number - first) % stride == 0 and index < count
+    if not chosen or not mask >> warp & 1 or linear % 32:
+        assert not memory.written
+        return
+    row = index * mask.bit_count() + (mask & ((1 << warp) - 1)).bit_count()
+    begin = memory.base + 32 + row * row_bytes
+    assert all(begin <= at and at + size <= begin + row_bytes for at, size in memory.written)
+    at = 32 + row * row_bytes
+    header = np.frombuffer(memory.data, layout.HEADER, 1, at)[0]
+    assert header["magic"] == layout.MAGIC_CLOSED
+    assert (header["sm"], header["cta"], header["warp"]) == (77, number, warp)
+    assert header["warps"] == -(-block[0] * block[1] * block[2] // 32)
+    assert (header["time_begin"], header["time_end"]) == (2**60 + 5, 2**60 + 5)
+    assert (header["gap_begin"], header["gap_end"]) == (10, 10)
+    assert header["clock_begin"] == header["clock_end"] == 2**33 + 10
+    assert header["count"] == records + 2
+    kept = np.frombuffer(memory.data, layout.RECORD, capacity, at + layout.HEADER_BYTES)
+    raw = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
+    words = [*(1000 + i for i in range(records)), 2000, raw][:capacity]
+    assert kept["word"][: len(words)].tolist() == words
+    clocks = [*[10] * (records + 1), 0x3F800000][:capacity]  # 2**33 has no low bits
+    assert kept["clock"][: len(words)].tolist() == clocks
+
+
+# -- compiled ---------------------------------------------------------------------------------------
+
+ORDER = """
+from numba import cuda, float32
+from warpdeck.kernels.stages import pin, stage
+
+def make():
+    def k(x, n):
+        a = x[cuda.threadIdx.x]
+        for i in range(n):
+            with stage("one", i):
+                for _ in range(16):
+                    a = a * float32(1.0001) + float32(0.5)
+                PIN
+            with stage("two", i):
+                for _ in range(16):
+                    a = a * float32(1.0002) + float32(0.25)
+                PIN
+        x[cuda.threadIdx.x] = a
+    return k
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Compiles a module's kernel `k(x: float32[:], n: int32)` in this process."""
+
+    def compile_(text, trace=True, **more):
+        file = tmp_path_factory.mktemp("kernel") / "kernel.py"
+        file.write_text(text)
+        parameters = (("float32", 1), ("int32", -1))
+        return build(CompileRequest("numba", str(file), ("k",), (9, 0), parameters, trace=trace, **more))
+
+    return compile_
+
+
+def sass(cubin: bytes) -> list[str]:
+    """A cubin's instructions, in order."""
+    spec = importlib.util.find_spec("nvidia")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    tool = next((p for place in places for p in Path(place).glob("*/bin/nvdisasm")), None)
+    tool = tool or shutil.which("nvdisasm")
+    if tool is None:
+        pytest.skip("needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([str(tool), "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return [m[1] for m in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+([^;/]+?)\s*;", text)]
+
+
+def clock_reads(code: list[str]) -> list[int]:
+    return [i for i, line in enumerate(code) if "CS2R.32" in line and "SR_CLOCKLO" in line]
+
+
+def test_pinned_arithmetic_stays_between_its_markers(compiled):
+    code = sass(compiled(ORDER.replace("PIN", "a = pin(a)")).cubin)
+    reads = clock_reads(code)
+    between = [sum("FFMA" in line for line in code[i:j]) for i, j in pairwise(reads)]
+    assert set(between) == {0, 16}
+
+
+def test_without_a_pin_arithmetic_leaves_its_stage(compiled):
+    code = sass(compiled(ORDER.replace("PIN", "pass")).cubin)
+    between = [sum("FFMA" in line for line in code[i:j]) for i, j in pairwise(clock_reads(code))]
+    assert not set(between) <= {0, 16}
+
+
+def test_an_event_takes_few_instructions(compiled):
+    def length(marks: int) -> int:
+        loop = "        while n > 0:\n            n = int32(x[n])\n"  # no count known, so not unrolled
+        marker = '            mark("here", n)\n            cuda.syncwarp()\n' * marks
+        head = f"from numba import cuda, int32\n{IMPORT}def make():\n    def k(x, n):\n"
+        code = sass(compiled(f"{head}{loop}{marker}    return k\n").cubin)
+        return sum("NOP" not in line for line in code)
+
+    few, many = length(1), length(21)
+    assert 20 * 4 <= many - few <= 20 * 8
+
+
+def test_records_have_the_words_of_the_layout(compiled):
+    text = dedent(
+        """
+        from numba import float32, uint32
+        from warpdeck.kernels.stages import done, issue, mark, stage, start, stop, value
+        def make():
+            def k(x, n):
+                with stage("a", 5):
+                    mark("b", 6)
+                start("c", 7)
+                stop("c", 8)
+                issue("d", 9)
+                done("d", 1 << 17 | 10)
+                value("e", x[0])
+                value("e", n)
+                value("e", uint32(n))
+            return k
+        """
+    )
+    made = compiled(text, ptx=True)
+    assert made.stages == ("a", "b", "c", "d", "e")
+    extended = [
+        (3, layout.SUB_START, 7),
+        (3, layout.SUB_STOP, 8),
+        (4, layout.SUB_ISSUE, 9),
+        (4, layout.SUB_DONE, 10),
+    ]
+    extended += [(5, sub, 0) for sub in (layout.SUB_VALUE_F32, layout.SUB_VALUE_I32, layout.SUB_VALUE_U32)]
+    words = [
+        layout.word(layout.KIND_BEGIN, 1, 5),
+        layout.word(layout.KIND_MARK, 2, 6),
+        layout.word(layout.KIND_END, 1),
+        *(
+            layout.word(layout.KIND_EXTENDED, name, sub << layout.SUB_SHIFT | number)
+            for name, sub, number in extended
+        ),
+    ]
+    registers = dict(re.findall(r"mov\.[bu]32\s+(%r\d+), (-?\d+);", made.ptx))
+    stored = re.findall(r"st\.global\.cs\.v2\.u32 \[%rd\d+\], \{now, (%r\d+)\}", made.ptx)
+    assert [int(registers[r]) % 2**32 for r in stored] == words
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('mark("a", 1.5)', "a stage's payload is a whole number, not float64"),
+        ('value("a", x)', "value() records an integer or a float, not array"),
+        ("x = pin(x)", "pin() takes numbers of 32 or 64 bits"),
+    ],
+)
+def test_what_a_record_cant_hold_is_refused(compiled, body, message):
+
+    with pytest.raises(CompileError) as error:
+        compiled(f"{IMPORT}def make():\n    def k(x, n):\n        mark('b')\n        {body}\n    return k\n")
+    assert message in str(error.value) and "kernel.py:5: k: " in str(error.value)
+
+
+def test_tracing_a_kernel_without_markers_says_how_to_add_them(compiled):
+
+    with pytest.raises(
+        CompileError, match=r"nothing to trace: k has no stage markers; import them with `from"
+    ):
+        compiled("def make():\n    def k(x, n):\n        x[0] = 1\n    return k\n")
+
+
+def test_markers_in_another_module_are_refused(tmp_path):
+
+    (tmp_path / "more.py").write_text(f"{IMPORT}def k(x):\n    mark('a')\n")
+    (tmp_path / "kernel.py").write_text("from more import k\n")
+    request = CompileRequest("numba", str(tmp_path / "kernel.py"), ("k",), (9, 0), (("float32", 1),))
+    with pytest.raises(
+        CompileError, match=r"more\.py: stage markers belong in the kernel's own module, kernel\.py"
+    ):
+        build(request, sources.source_files(request))
+
+
+def test_off_the_cubin_is_that_of_the_source_without_markers(tmp_path, monkeypatch):
+    """Byte for byte, line information and all: in a fresh process each, at the same path and lines."""
+
+    marked = ORDER.replace("PIN", "a = pin(a)")
+    lines = marked.splitlines()
+    unmarked, shift = [], 0
+    for line in lines:
+        if "with stage" in line:
+            shift = 4
+            unmarked.append("")
+        elif "pin" in line:
+            unmarked.append("")
+        else:
+            shift = shift if line.startswith(" " * 16) else 0
+            unmarked.append(line[shift:])
+    file = tmp_path / "kernel.py"
+    found = []
+    for number, text in enumerate((marked, "\n".join(unmarked))):
+        file.write_text(text.ljust(len(marked), "\n"))  # line information has the file's size and time, too
+        os.utime(file, (1e9, 1e9))
+        monkeypatch.setattr(sources, "_scans", {})  # which goes by size and time
+        with CompilePool(1, cache=CompileCache(tmp_path / str(number))) as pool:
+            request = CompileRequest("numba", str(file), ("k",), (9, 0), (("float32", 1), ("int32", -1)))
+            found.append(pool.submit_request(request).result())
+    assert "stage" not in file.read_text()
+    assert found[0].cubin == found[1].cubin
+    assert found[0].code_hash == found[1].code_hash and not found[0].stages
+
+
+# Each variant's best configuration at its largest recorded size.
+BEST = {
+    ("gemm", "classic"): {"block_size": 256, "reg_cap": 0},
+    ("gemm", "tiled"): {
+        "tile_m": 64,
+        "tile_n": 128,
+        "tile_k": 8,
+        "thread_m": 8,
+        "thread_n": 16,
+        "vector": 4,
+        "pad": 4,
+        "buffers": 1,
+        "unroll": 8,
+        "reg_cap": 0,
+    },
+    ("reduction", "classic"): {"block_size": 256, "reg_cap": 0},
+    ("reduction", "vector"): {
+        "block_size": 512,
+        "blocks": 528,
+        "vector": 4,
+        "unroll": 8,
+        "streaming": 1,
+        "finish": "atomic",
+        "reg_cap": 32,
+    },
+    ("softmax", "classic"): {"block_size": 128, "reg_cap": 64},
+    ("softmax", "cached"): {
+        "row_threads": 256,
+        "rows": 1,
+        "vector": 2,
+        "cached": 16,
+        "streaming": 0,
+        "fastmath": 1,
+        "reg_cap": 64,
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "variant"), BEST)
+def test_tracing_the_bundled_kernels_spills_nothing(name, variant):
+
+    workload = load_workload(name)
+    candidate = Candidate(variant, BEST[name, variant], "")
+    plain, traced = (
+        build(candidate_request(workload, candidate, (9, 0), trace=trace)) for trace in (False, True)
+    )
+    before, after = (next(iter(made.kernels.values())) for made in (plain, traced))
+    assert after.parameters == (*before.parameters, 8)
+    assert after.spill_bytes <= before.spill_bytes and after.local_bytes <= before.local_bytes
+    assert set(traced.stages) <= {"load", "wait", "compute", "reduce", "store"}
+    assert {"load", "wait", "store"} <= set(traced.stages) and not plain.stages
+
+
+def test_the_pool_keeps_a_traced_kernels_stages(tmp_path):
+
+    workload = load_workload("reduction")
+    case = workload.cases[0]
+    with CompilePool(1, cache=CompileCache(tmp_path)) as pool:
+
+        def submit(reg_cap, trace):
+            candidate = Candidate("classic", {"block_size": 64, "reg_cap": reg_cap}, "")
+            return pool.submit(workload, candidate, case, trace=trace).result()
+
+        first, second, third = submit(0, True), submit(64, True), submit(0, True)
+        plain = submit(0, False)
+    assert first.stages == second.stages == third.stages == ("load", "wait", "reduce", "store")
+    assert third.cached and third.cubin == first.cubin
+    assert not plain.cached and not plain.stages and plain.cubin != first.cubin
