@@ -192,7 +192,9 @@ class _Run:
         with ExitStack() as stack:
             stack.push(self._leave_device)
             device = self._device.open(spec)
-            sampler = Sampler(device.info.uuid or "", self._sample)
+            sampler = Sampler(
+                device.info.uuid or "", self._sample, problem=lambda text: self._message("warning", text)
+            )
             bench = self._bench(spec, device, sampler)
             stack.callback(bench.close)
             told = self._restore(bench)

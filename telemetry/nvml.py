@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 Selector = int | str  # index, or UUID as CUDA and NVML print it ("GPU-…")
@@ -49,6 +50,10 @@ _VIOLATION_FIELDS = {
 }
 _POWER_INSTANT = 186
 _TOTAL_ENERGY = 83
+_MEMORY_TEMPERATURE = 82
+_NVLINK_TX, _NVLINK_RX = 138, 139
+_ALL_LINKS = 0xFFFFFFFF
+_CLOCK_GRAPHICS, _CLOCK_VIDEO = 0, 3
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -84,6 +89,9 @@ class Gpu:
     mig: bool | None = None
     persistence: bool | None = None
     compute_mode: str | None = None  # "default", "exclusive process", "prohibited"
+    display_active: bool | None = None  # a screen is driven by it
+    pcie_max_gen: int | None = None
+    pcie_max_width: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,12 +119,31 @@ class Snapshot:
     pcie_tx_kbs: int | None = None
     pcie_gen: int | None = None
     pcie_width: int | None = None
+    graphics_mhz: int | None = None
+    video_mhz: int | None = None
+    encoder_util: int | None = None
+    decoder_util: int | None = None
+    bar1_used: int | None = None
+    mem_temp_c: int | None = None
+    nvlink_tx_kib: int | None = None  # of data, all links, since the counters were reset
+    nvlink_rx_kib: int | None = None
+    # Of each compute process: `pid`, `name`, `user`, `mem_used` (bytes), `sm_util` (%).
+    processes: tuple[Mapping[str, Any], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `sample` event's data."""
         data = dict(self.__dict__)
-        data["throttle"] = None if self.throttle is None else list(self.throttle)
+        for name in ("throttle", "processes"):
+            data[name] = None if data[name] is None else list(data[name])
         return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Inverse of `to_json`; unknown keys are ignored."""
+        known = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
+        for name in ("throttle", "processes"):
+            known[name] = None if known.get(name) is None else tuple(known[name])
+        return cls(**known)
 
 
 @dataclass(frozen=True)
@@ -240,6 +267,7 @@ def device(which: Selector) -> Gpu | None:
     mig = ask("nvmlDeviceGetMigMode")
     persistence = ask("nvmlDeviceGetPersistenceMode")
     mode = ask("nvmlDeviceGetComputeMode")
+    display = ask("nvmlDeviceGetDisplayActive")
     bus_id = getattr(pci, "busId", None)
     return Gpu(
         index=int(index) if index is not None else (which if isinstance(which, int) else -1),
@@ -259,13 +287,17 @@ def device(which: Selector) -> Gpu | None:
         mig=None if mig is None else bool(mig[0]),
         persistence=None if persistence is None else bool(persistence),
         compute_mode={0: "default", 2: "prohibited", 3: "exclusive process"}.get(mode),
+        display_active=None if display is None else bool(display),
+        pcie_max_gen=ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        pcie_max_width=ask("nvmlDeviceGetMaxPcieLinkWidth"),
     )
 
 
 def snapshot(which: Selector, *, slow: bool = True) -> Snapshot | None:
     """Read a GPU now; None if it isn't there.
 
-    `slow=False` leaves out what takes longer than 10 µs a call: temperature, energy, PCIe, ECC, fan.
+    `slow=False` leaves out what takes longer than 10 µs a call: temperatures, energy, PCIe, NVLink, ECC, fan,
+    processes, and what hardly ever matters here (encoder, decoder, BAR1).
     """
     library = _open()
     handle = _handle(library, which)
@@ -359,13 +391,13 @@ def _asker(library: _Library, handle: Any, which: Selector) -> Callable[..., Any
 
 
 def _fields(
-    library: _Library, handle: Any, which: Selector, ids: dict[str, int]
-) -> dict[str, float | int | None]:
-    """Several field values in one call; each None where its own return code isn't 0."""
+    library: _Library, handle: Any, which: Selector, ids: Mapping[str, int | tuple[int, int]]
+) -> dict[str, Any]:
+    """Several field values in one call, by id or (id, scope); each None where its own return code isn't 0."""
     values = _asker(library, handle, which)("nvmlDeviceGetFieldValues", list(ids.values()))
     if values is None:
         return dict.fromkeys(ids)
-    result: dict[str, float | int | None] = {}
+    result: dict[str, Any] = {}
     for name, value in zip(ids, values, strict=True):
         known = value.nvmlReturn == 0 and value.valueType < len(_VALUE_MEMBERS)
         result[name] = getattr(value.value, _VALUE_MEMBERS[value.valueType]) if known else None
@@ -393,6 +425,8 @@ def _fast(library: _Library, handle: Any, which: Selector) -> dict[str, Any]:
         "power_limit_w": None if limit is None else limit / 1000,
         "sm_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         "mem_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        "graphics_mhz": ask("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS),
+        "video_mhz": ask("nvmlDeviceGetClockInfo", _CLOCK_VIDEO),
         "throttle": _reasons(ask),
         "pstate": pstate if pstate is not None and pstate < 16 else None,  # 32: unknown
         **fixed,
@@ -429,7 +463,14 @@ def slow_fields(which: Selector) -> dict[str, Any]:
     if handle is None:
         return {}
     nvml, ask = library.nvml, _asker(library, handle, which)
-    energy = _fields(library, handle, which, {"energy": _TOTAL_ENERGY})["energy"]
+    ids = {"energy": _TOTAL_ENERGY, "memory": _MEMORY_TEMPERATURE}
+    links = {"tx": (_NVLINK_TX, _ALL_LINKS), "rx": (_NVLINK_RX, _ALL_LINKS)}
+    values = _fields(library, handle, which, ids)
+    nvlink = _fields(library, handle, which, links)
+    energy, coders = values["energy"], {}
+    for name in ("Encoder", "Decoder"):
+        found = ask(f"nvmlDeviceGet{name}Utilization")  # and the sampling period, µs
+        coders[name] = int(found[0]) if isinstance(found, Sequence) and found else None
     return {
         "temp_c": _temperature(library, ask),
         "energy_j": None if energy is None else energy / 1000,
@@ -443,4 +484,44 @@ def slow_fields(which: Selector) -> dict[str, Any]:
         "pcie_tx_kbs": ask("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_TX_BYTES),
         "pcie_gen": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
         "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        "encoder_util": coders["Encoder"],
+        "decoder_util": coders["Decoder"],
+        "bar1_used": getattr(ask("nvmlDeviceGetBAR1MemoryInfo"), "bar1Used", None),
+        "mem_temp_c": values["memory"] or None,  # 0 where there is no sensor
+        "nvlink_tx_kib": nvlink["tx"],
+        "nvlink_rx_kib": nvlink["rx"],
+        "processes": _processes(which, ask),
     }
+
+
+def _processes(which: Selector, ask: Callable[..., Any]) -> tuple[Mapping[str, Any], ...]:
+    """The compute processes with their users and their shares of SM time since the driver's last samples."""
+    latest: dict[int, tuple[int, int]] = {}
+    for sample in ask("nvmlDeviceGetProcessUtilization", 0) or ():
+        pid, when, share = int(sample.pid), int(sample.timeStamp), int(sample.smUtil)
+        if share <= 100 and when > latest.get(pid, (-1, 0))[0]:  # garbage is known to occur
+            latest[pid] = (when, share)
+    return tuple(
+        {
+            "pid": process.pid,
+            "name": process.name,
+            "user": _user(process.pid),
+            "mem_used": process.memory_used,
+            "sm_util": latest[process.pid][1] if process.pid in latest else None,
+        }
+        for process in compute_processes(which)
+    )
+
+
+def _user(pid: int) -> str | None:
+    """Who runs a process of this machine; None if that can't be told (another container's, say)."""
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from warpdeck.core.worker.watch import disturbances
 from warpdeck.telemetry import nvml
-from warpdeck.telemetry.sampler import Sampler
 
 
 class DriverError(Exception):
@@ -35,8 +33,6 @@ class Driver:
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
-        self.slow_s = 0.0
-        self.busy = 0
         self.reasons = 0x4 | 0x40000
         self.violation_ns = 1000
 
@@ -73,15 +69,20 @@ class Driver:
             "nvmlSystemGetProcessName": "python",
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=5, usedGpuMemory=None)],
             "nvmlSystemGetCudaDriverVersion_v2": 13000,
+            "nvmlDeviceGetEncoderUtilization": [3, 167_000],
+            "nvmlDeviceGetDisplayActive": 0,
+            "nvmlDeviceGetProcessUtilization": [
+                SimpleNamespace(pid=5, timeStamp=1, smUtil=90),
+                SimpleNamespace(pid=5, timeStamp=3, smUtil=40),
+                SimpleNamespace(pid=5, timeStamp=4, smUtil=3_000_000_000),  # known to occur
+                SimpleNamespace(pid=6, timeStamp=2, smUtil=10),
+            ],
         }
         if not name.startswith("nvml"):
             raise AttributeError(name)
 
         def function(*args: Any) -> Any:
             self.calls[name] = self.calls.get(name, 0) + 1
-            self.busy += 1
-            time.sleep(self.slow_s)
-            self.busy -= 1
             if name == "nvmlDeviceGetCurrentClocksEventReasons":
                 return self.reasons
             if name == "nvmlDeviceGetViolationStatus" and args[1] == 1:
@@ -117,10 +118,6 @@ def test_without_a_driver_everything_answers(no_driver: None) -> None:
     assert nvml.snapshot(0) is None and nvml.device("GPU-1") is None
     assert nvml.compute_processes(0) == [] and nvml.violations(0) == {}
     assert nvml.driver_version() is None and nvml.cuda_version() is None
-    seen: list[nvml.Snapshot] = []
-    with Sampler(0, seen.append, interval_s=0.001) as sampler, sampler.paused():
-        pass
-    assert seen == []
 
 
 def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
@@ -130,6 +127,17 @@ def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
     assert reading.fan_pct is None and reading.ecc_uncorrected is None and reading.energy_j is None
     assert reading.throttle == ("software power cap", "0x40000")
     assert reading.to_json()["throttle"] == ["software power cap", "0x40000"]
+    assert nvml.Snapshot.from_json(json.loads(json.dumps(reading.to_json()))) == reading
+    assert (reading.graphics_mhz, reading.video_mhz, reading.encoder_util) == (1500, 1500, 3)
+    assert reading.bar1_used is None and reading.nvlink_tx_kib is None and reading.decoder_util is None
+    assert reading.processes is not None
+    (process,) = reading.processes
+    assert (process["pid"], process["name"], process["mem_used"], process["sm_util"]) == (
+        5,
+        "python",
+        None,
+        40,
+    )
 
 
 def test_load_and_temperature_ask_for_nothing_else(driver: Driver) -> None:
@@ -155,6 +163,7 @@ def test_what_is_unsupported_is_asked_once(driver: Driver) -> None:
 def test_device_facts(driver: Driver) -> None:
     (gpu,) = nvml.devices()
     assert (gpu.name, gpu.uuid, gpu.compute_capability, gpu.mig) == ("NVIDIA H200", "GPU-1", (9, 0), False)
+    assert gpu.display_active is False and gpu.pcie_max_gen is None
     assert nvml.device(1) is None and nvml.cuda_version() == (13, 0)
     assert [p.pid for p in nvml.compute_processes(0)] == [5]
 
@@ -172,34 +181,6 @@ def test_every_reason_bit_is_told(mask: int) -> None:
     names = nvml.decode_reasons(mask)
     by_name = {name: bit for bit, name in nvml.CLOCK_EVENT_REASONS.items()}
     assert sum(by_name[name] if name in by_name else int(name, 16) for name in names) == mask
-
-
-def test_sampler_reads_and_stands_still_while_paused(driver: Driver) -> None:
-    driver.slow_s = 0.0005
-    got = threading.Event()
-    seen: list[nvml.Snapshot] = []
-
-    def sink(reading: nvml.Snapshot) -> None:
-        seen.append(reading)
-        if reading.temp_c is not None:
-            got.set()
-
-    with Sampler(0, sink, interval_s=0.001, slow_interval_s=0.002) as sampler:
-        assert got.wait(5)
-        for _ in range(5):
-            with sampler.paused(), sampler.paused():
-                calls = dict(driver.calls)
-                assert driver.busy == 0
-                time.sleep(0.01)
-                assert driver.calls == calls
-        count = len(seen)
-        deadline = time.monotonic() + 5
-        while len(seen) == count and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert len(seen) > count
-    count = len(seen)
-    time.sleep(0.01)
-    assert len(seen) == count and driver.busy == 0
 
 
 @pytest.mark.gpu
