@@ -1,9 +1,9 @@
 """Frame times of the timeline screen: panning at three zooms, 120×40 and 80×24.
 
-`python benchmarks/timeline_frames.py [--ranges N…] [--frames N]`. A range is two events. The trace is the worst
-case: every range has a stage, a length and a gap drawn at random, so that nearly every column differs from the
-next. Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a process of its
-own, with the garbage collector as the console sets it.
+`python benchmarks/timeline_frames.py [--ranges N…] [--frames N]`. A range is two events. The trace is the
+worst case: every range has a stage, a length and a gap drawn at random, so that nearly every column differs
+from the next. Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a
+process of its own, with the garbage collector as the console sets it.
 Targets at 120×40: 16 ms (median) and 33 ms (95%) at 100,000 events, 25 ms (median) at a million; a million
 loaded in 1 s, in 150 MB.
 """

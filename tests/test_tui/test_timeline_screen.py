@@ -15,7 +15,7 @@ from warpdeck.telemetry.trace.timeline import Timeline
 from warpdeck.tui.lanes import DEEPEST, EVERY
 from warpdeck.tui.screens.help import HelpScreen
 from warpdeck.tui.screens.timeline import TimelineScreen, match_stage
-from warpdeck.tui.widgets.stages import StagePane
+from warpdeck.tui.widgets.stages import LongestPane, StagePane
 
 SIZES = [(60, 16), (80, 24), (120, 40), (200, 60)]
 RECORDED = {
@@ -383,12 +383,28 @@ async def test_the_stages_pane(kit: Any) -> None:
         pane = console.screen.pane
         assert pane.focus_stage == timeline.stages.index("compute") and console.app.screen.focused is pane
         await console.press("s")
-        assert not stages.display
+        assert not stages.region.area and console.app.screen.focused is pane
         await console.press("tab", "s")
-        assert stages.display
+        assert stages.region.area
         await console.pilot.click("#stages", offset=(5, 3))
         await console.settle()
         assert stages.cursor == 0
+
+
+async def test_the_longest_waits(kit: Any) -> None:
+    timeline = trace("nested")
+    s = timeline.slices
+    waits = np.flatnonzero(s.stage == timeline.stages.index("wait"))
+    longest = waits[np.argsort(s.start_ns[waits] - s.end_ns[waits], kind="stable")]
+    async with kit.show(TimelineScreen(timeline)) as console:
+        pane = console.screen.pane
+        await console.press("tab", "tab", "j", "enter")
+        assert console.app.screen.focused is pane
+        assert pane.chosen == longest[1]
+        await console.pilot.click("#longest", offset=(5, 2))
+        await console.pilot.click("#longest", offset=(5, 2))
+        await console.settle()
+        assert pane.chosen == longest[0]
 
 
 async def test_the_stages_take_the_timelines_place_where_it_is_narrow(kit: Any) -> None:
@@ -469,7 +485,12 @@ async def test_copy_help_palette_and_quit(kit: Any) -> None:
 
 async def test_every_binding_can_be_remapped(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace())) as console:
-        for widget in (console.screen, console.screen.pane, console.screen.query_one(StagePane)):
+        for widget in (
+            console.screen,
+            console.screen.pane,
+            console.screen.query_one(StagePane),
+            console.screen.query_one(LongestPane),
+        ):
             assert all(binding.id for binding in type(widget).__dict__["BINDINGS"]), widget
 
 

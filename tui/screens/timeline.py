@@ -9,7 +9,7 @@ import numpy as np
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
@@ -18,7 +18,7 @@ from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import trace_view
 from ..lanes import DEEPEST, EVERY, Ints
-from ..widgets.stages import StagePane, StageRow
+from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
 
 
@@ -66,7 +66,9 @@ class TimelineScreen(Screen[None]):
         yield Static("", id="alert", markup=False)
         with Horizontal(id="traced"):
             yield self.pane
-            yield StagePane(id="stages")
+            with Vertical(id="sums"):
+                yield StagePane(id="stages")
+                yield LongestPane(id="longest")
         yield Static("", id="details", markup=False)
         yield Input(id="prompt", compact=True)
         yield Footer(show_command_palette=False, compact=True)
@@ -85,6 +87,7 @@ class TimelineScreen(Screen[None]):
             names = list(self.timeline.stages)
             rows = [StageRow(stage, names.index(stage.name)) for stage in summary.stages]
             self.query_one(StagePane).show(rows, names, self.pane.letters)
+            self.query_one(LongestPane).show(summary.longest)
 
     def on_resize(self, event: Resize) -> None:
         width = event.size.width
@@ -265,6 +268,15 @@ class TimelineScreen(Screen[None]):
         self.action_longest(1)
         self.pane.focus()
 
+    @on(LongestPane.Asked)
+    def _range_asked(self, event: LongestPane.Asked) -> None:
+        s, warps, wanted = self.timeline.slices, self.timeline.warps, event.range
+        mine = (s.start_ns == wanted.start_ns) & (s.payload == wanted.payload)
+        mine &= (warps.cta[s.row] == wanted.cta) & (warps.warp[s.row] == wanted.warp)
+        mine &= s.stage == self.timeline.stages.index(wanted.stage)
+        self.pane.reveal(int(np.flatnonzero(mine)[0]), fit=True)
+        self.pane.focus()
+
     def _go_to_warp(self, text: str) -> None:
         cta, _, warp = text.partition(".")
         warps = self.timeline.warps
@@ -304,12 +316,15 @@ class TimelineScreen(Screen[None]):
     def action_stages(self) -> None:
         """Show or hide the stages; where there is no room beside the timeline, in its place."""
         self.toggle_class("-stages")
-        (self.query_one(StagePane) if self.query_one(StagePane).display else self.pane).focus()
+        shown = self.query_one("#sums").display
+        (self.query_one(StagePane) if shown and not self.pane.display else self.pane).focus()
 
     def action_other_pane(self) -> None:
-        """The focus between the panes."""
-        stages = self.query_one(StagePane)
-        (self.pane if self.focused is stages or not stages.display else stages).focus()
+        """The focus to the next pane that is shown."""
+        panes = [self.pane, self.query_one(StagePane), self.query_one(LongestPane)]
+        shown = [pane for pane in panes if pane.display and pane.region.area] or panes[:1]
+        at = shown.index(self.focused) if self.focused in shown else -1
+        shown[(at + 1) % len(shown)].focus()
 
     def action_copy(self) -> None:
         """Copy the details."""

@@ -16,11 +16,12 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...telemetry.trace.summary import Stage
+from ...telemetry.trace.summary import Range, Stage
 from ..braille import bar
 from ..format import clip
 from ..palette import colours
 from ..trace_view import count_words, time_words
+from .table import Column, Table, TableRow
 
 LINES = 2  # a stage
 
@@ -33,6 +34,12 @@ class StageRow:
     stage: int
 
 
+LONGEST = (
+    Column("stage", 8),
+    Column("warp", 7),
+    Column("lasts", 8, right=True),
+    Column("from", 9, right=True),
+)
 HEADINGS = (("count", 7), ("p50", 9), ("p95", 9), ("total", 9), ("imb.", 6))
 
 
@@ -43,6 +50,51 @@ def _columns(cells: Sequence[str], width: int) -> str:
         if len(text) + room <= width:
             text += f"{cell:>{room}}"
     return text
+
+
+class LongestPane(Table):
+    """The longest waits (of a trace whose stages are named so, else the longest ranges of any)."""
+
+    HELP = """\
+### Longest waits
+
+The longest ranges of stages that are named like waits; of any stage where none is. **enter** shows one.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "Go to", id="longest.choose", tooltip="Show the marked range")
+    ]
+
+    class Asked(Message):
+        """enter, or a second click."""
+
+        def __init__(self, range: Range) -> None:
+            super().__init__()
+            self.range = range
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.ranges: tuple[Range, ...] = ()
+        self.border_title = "Longest waits"
+
+    def show(self, ranges: Sequence[Range]) -> None:
+        """Replace the rows."""
+        self.ranges = tuple(ranges)
+        rows = [
+            TableRow(
+                str(i),
+                (r.stage, f"{r.cta}.w{r.warp}", time_words(r.duration_ns, 3), time_words(r.start_ns, 4)),
+            )
+            for i, r in enumerate(self.ranges)
+        ]
+        self.fill(LONGEST, rows)
+
+    def action_choose(self) -> None:
+        """Show the marked one."""
+        if self.cursor < len(self.ranges):
+            self.post_message(self.Asked(self.ranges[self.cursor]))
+
+    def on_table_chosen(self) -> None:
+        self.action_choose()
 
 
 class StagePane(ScrollView, can_focus=True):

@@ -14,7 +14,7 @@ from textual.strip import Strip
 from ..lanes import ASYNC, NESTED, NONE, TOKEN, Floats
 from ..palette import blend, colours
 from ..timeline_paint import IDLE, OUTSIDE, SOLID, STAGE, TEXT, Grid, Look, hairline, mark, paint
-from ..trace_view import axis, time_words
+from ..trace_view import axis, instant_words, time_words
 
 if TYPE_CHECKING:
     from .timeline import TimelinePane
@@ -200,11 +200,19 @@ class TimelineStrips:
         pane = self.pane
         style = pane.get_component_rich_style("timeline--axis")
         line = [" "] * pane.columns
+        cursor = f"▼{instant_words(pane.time, pane.column_ns)}"
+        start = min(pane.column, pane.columns - len(cursor))
+        if start < pane.column:
+            cursor = cursor[1:] + "▼"  # there is no room to the right of it
+            start = pane.column - len(cursor) + 1
+        shown = 0 <= pane.column < pane.columns and start >= 0
         for column, label in axis(*pane.view, pane.columns):
             text = f"╷{label}"[: pane.columns - column]
+            if shown and column < start + len(cursor) + 1 and start < column + len(text) + 1:
+                text = "╷"  # the cursor's own time takes its place
             line[column : column + len(text)] = text
-        if 0 <= pane.column < pane.columns:
-            line[pane.column] = "▼"
+        if shown:
+            line[start : start + len(cursor)] = cursor
         return Strip(
             [Segment(_HEADS[pane.label_width] + "".join(line), style)], pane.label_width + pane.columns
         )
