@@ -23,7 +23,7 @@ _VERSION_S = 20.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One start of Nsight Compute. With both a report and a failure, the report has the launches before it."""
+    """One start of Nsight Compute. With a report and a failure, the report has the launches before it."""
 
     report: Path | None
     failure: NcuError | None
