@@ -38,6 +38,7 @@ name = "x"
 kind = "buffer"
 dtype = "float32"
 shape = ["n"]
+direction = "in"
 
 [[argument]]
 name = "y"
@@ -166,7 +167,8 @@ def test_every_bundled_variant(backends: Any, device: Device, name: str, space: 
 
 @pytest.mark.parametrize(("name", "space"), BUNDLED)
 def test_stages_come_in_order(backends: Any, name: str, space: str) -> None:
-    """Every warp that stores has begun something else before, and stores last."""
+    """Every warp that stores has begun something else before, and stores last (a reduction's stores a partial
+    sum and waits then)."""
     workload, case, backend = backends[name]
     everything = dataclasses.replace(BRIEF, ctas=None)  # of a reduction only the last block stores
     timeline = decoded(backend.trace(candidate_of(workload, space, case), case, everything))
@@ -179,7 +181,8 @@ def test_stages_come_in_order(backends: Any, name: str, space: str) -> None:
         first_store = slices.start_ns[mine & stored].min()
         others = mine & ~stored & (slices.kind == 0)
         assert slices.start_ns[others].min() < first_store
-        assert slices.start_ns[others].max() <= slices.end_ns[mine & stored].max()
+        if name != "reduction":
+            assert slices.start_ns[others].max() <= slices.end_ns[mine & stored].max()
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 7])
