@@ -127,7 +127,7 @@ class _Worker:
                 fault = {"status": "unsupported", "message": "no vendor time: no torch", "fatal": False}
                 return {"fault": fault}
         if job in MEASURING or job == "open":
-            time.sleep(0.01)
+            time.sleep(0.2 if job == "open" else 0.005)
         return {"result": getattr(self, f"_{job}", lambda payload: {})(payload)}
 
     def _init(self, payload: dict[str, Any]) -> dict[str, Any]:

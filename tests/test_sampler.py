@@ -1,4 +1,4 @@
-"""The NVML sampler and its process: stands still while paused, survives a driver that hangs, crashes or is gone."""
+"""The NVML sampler and its process: still while paused; a driver that hangs, crashes or is gone."""
 
 from __future__ import annotations
 

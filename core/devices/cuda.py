@@ -61,7 +61,7 @@ class CudaDevice:
             if ahead:
                 self.vendor.begin()
             first = self._start(after_lock=lambda: self.spare(1) if ahead else None)
-            wait(self._spares)  # nothing is timed while a context is created
+            self.settle()
             self.info = self._describe(first)
             self._spares.appendleft(_done(first))  # it ran nothing but our own kernels
         except BaseException:
@@ -74,9 +74,13 @@ class CudaDevice:
         assert self.info.compute_capability is not None
         return self.info.compute_capability
 
+    def settle(self) -> None:
+        """Wait for the contexts that are being created: none is while something is timed."""
+        wait(self._spares)
+
     def spawn(self) -> WorkerHandle:
         """A fresh worker: its own process and context, ready to measure. Nobody ran anything in it."""
-        wait(self._spares)  # also those that aren't taken: no context is created while something is timed
+        self.settle()
         while self._spares:
             spare = self._spares.popleft()
             if spare.exception() is None and spare.result().alive:

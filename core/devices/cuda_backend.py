@@ -453,6 +453,7 @@ class CudaBackend:
     def _time_vendor(self, case: Case, protocol: Protocol) -> Measurement | None:
         if not self._has_vendor:
             return None
+        self._device.settle()
         try:
             return self._session.time_vendor(case, protocol)
         except WorkerFault as fault:
