@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .._version import __version__
-from . import bench, check, doctor, occupancy, profile, sessions, sweep, trace, train, tune, workloads
+from . import bench, check, doctor, occupancy, profile, sass, sessions, sweep, trace, train, tune, workloads
 from .output import guarded, line, set_quiet, stdout_is_terminal
 
 app = typer.Typer(
@@ -56,7 +56,9 @@ def root(
         raise typer.Exit(tui.run_start())
 
 
-for module in (tune, bench, sweep, check, profile, trace, occupancy, train, sessions, workloads, doctor):
+# The order of `--help`.
+COMMANDS = (tune, bench, sweep, check, profile, trace, sass, occupancy, train, sessions, workloads, doctor)
+for module in COMMANDS:
     module.register(app)
 
 

@@ -1,0 +1,78 @@
+"""`sass`: the machine code of one configuration, beside its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.errors import ExitCode, UsageError
+from . import options
+from .output import json_document, line
+
+
+def sass(
+    workload: options.Workload,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
+        ),
+    ] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
+    ] = None,
+    knob: options.Knobs = None,
+    size: Annotated[
+        int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")
+    ] = None,
+    cc: Annotated[
+        str, typer.Option("--cc", metavar="X.Y", help="Compute capability to compile for.")
+    ] = "9.0",
+    traced: Annotated[bool, typer.Option("--traced", help="With its stage markers on.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Compile a configuration and show its SASS, each instruction under its source line. Needs no GPU."""
+    from ..sessions.machine_code import machine_code
+
+    code = machine_code(
+        workload,
+        variant=variant,
+        space=space,
+        knobs=options.pairs(knob),
+        size=size,
+        cc=_capability(cc),
+        traced=traced,
+    )
+    if as_json:
+        json_document(code.to_json())
+        return ExitCode.OK
+    resources = code.compiled.resources
+    line(f"{code.title}: {resources.registers} registers, {resources.spill_bytes} bytes spilled")
+    place: tuple[str, int] = ("", 0)
+    kernel = ""
+    for instruction in code.instructions:
+        if instruction.kernel != kernel:
+            kernel, place = instruction.kernel, ("", 0)
+            line(f"\n{kernel}")
+        if (instruction.file, instruction.line) != place:
+            place = instruction.file, instruction.line
+            where = f"{Path(place[0]).name}:{place[1]}" if place[0] else "?"
+            line(f"  {where}  {code.source(*place)}")
+        if instruction.label:
+            line(f"    {instruction.label}:")
+        line(f"    {instruction.address:05x}  {instruction.text}")
+    return ExitCode.OK
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, dot, minor = text.partition(".")
+    if not dot or not major.isdecimal() or not minor.isdecimal():
+        raise UsageError(f"--cc {text!r}: write MAJOR.MINOR, as in --cc 9.0")
+    return int(major), int(minor)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(sass)
