@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 _KB = 1024
 WARP = 32
@@ -287,7 +288,7 @@ def document(
     static_shared: int = 0,
     dynamic_shared: int = 0,
     barriers: int = 0,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """All of it as `warpdeck occupancy --json` prints it. Arguments and errors as of `occupancy`."""
     sm = sm_limits(cc)
     fit = occupancy(cc, registers, threads, static_shared, dynamic_shared, barriers)
@@ -307,7 +308,7 @@ def document(
     }
 
 
-def _fit_json(fit: Occupancy) -> dict[str, object]:
+def _fit_json(fit: Occupancy) -> dict[str, Any]:
     limits = {name: None if n >= _UNLIMITED else n for name, n in fit.limits.items()}
     return {
         "blocks": fit.blocks,

@@ -157,7 +157,8 @@ def test_no_block_size_between_beats_the_reshaped_one(cc, registers, shared):
     reshaped = [step for step in next_steps(cc, registers, 256, shared) if step.threads is not None]
     assert bool(reshaped) == (best > fit.occupancy)
     for step in reshaped:
-        nearer = range(256 - abs(step.threads - 256) + 32, 256 + abs(step.threads - 256), 32)
+        distance = abs((step.threads or 0) - 256)
+        nearer = range(256 - distance + 32, 256 + distance, 32)
         assert all(occupancy(cc, registers, size, shared).occupancy <= fit.occupancy for size in nearer)
 
 

@@ -1,5 +1,8 @@
 """The first of kernel.cu's kernels in Numba: `rounds` times 16 marks."""
 
+# Device code: Numba's stubs describe the host's side of these calls.
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
