@@ -175,18 +175,20 @@ class Subject:
         built = self.built
         return f"{built.workload.name} {built.candidate.id} {name} {built.records}"
 
-    def operation(self, name: str, address: int | None = None) -> Operation:
+    def operation(self, name: str, descriptor: Sequence[int] = (), memory: int | None = None) -> Operation:
         """A launch of one build."""
-        code = self.built.codes[name]
+        code, arguments = self.built.codes[name], list(self.arguments)
+        if memory is not None:
+            arguments.append(Parameter("memory", "scalar", "uint64", value=memory))
         return self._bed.launch(
             self.key(name),
             code.entries[self.launch.entry],
             self.launch.grid,
             self.launch.block,
-            self.arguments,
+            arguments,
             self.pointers,
             shared=self.launch.shared,
-            trace=address,
+            trace=descriptor,
         )
 
     def before(self) -> list[Operation]:
@@ -221,8 +223,8 @@ def compare(bed: Bed, workload: Workload, candidate: Candidate, case: Case) -> l
     tracer = bed.tracer(subject.ctas, subject.warps, most)
     plain, before = subject.operation("plain"), subject.before()
     sides = {
-        "ours": (subject.operation("ours", tracer.address), [tracer.clear()], tracer.rows.nbytes),
-        "theirs": (subject.operation("theirs", memory), [bed.fill(memory, 8 * slots)], 8 * slots),
+        "ours": (subject.operation("ours", tracer.descriptor), [tracer.clear()], tracer.rows.nbytes),
+        "theirs": (subject.operation("theirs", memory=memory), [bed.fill(memory, 8 * slots)], 8 * slots),
     }
     right = subject.outputs(plain)
     rows = []
@@ -259,7 +261,7 @@ def first_trace(bed: Bed, subject: Subject, capacity: int) -> Any:
     """Our trace of every warp."""
     code = subject.built.codes["ours"]
     return bed.trace(
-        lambda address: subject.operation("ours", address),
+        lambda descriptor: subject.operation("ours", descriptor),
         subject.ctas,
         subject.warps,
         capacity,
@@ -277,7 +279,7 @@ def events(bed: Bed, subject: Subject, name: str, most: int, memory: int, slots:
     built = subject.built
     smaller = Subject(bed, build(built.workload, built.candidate, built.case, bed.cc, max(most // 2, 1)))
     bed.lane.untimed([bed.fill(memory, 8 * slots)])
-    smaller.outputs(smaller.operation("theirs", memory))
+    smaller.outputs(smaller.operation("theirs", memory=memory))
     found = recorded(bed, memory, slots)
     smaller.free()
     return kept, f"{kept - found:,}, none told"

@@ -99,18 +99,16 @@ class Bed:
         *,
         language: str = "cuda",
         shared: int = 0,
-        trace: int | None = None,
+        trace: Sequence[int] = (),
     ) -> Operation:
-        """A packed launch; `trace` is the address that a traced kernel takes last."""
-        taken = list(arguments)
-        if trace is not None:
-            taken.append(Parameter("the trace", "scalar", "uint64", value=trace))
+        """A packed launch; `trace` is the descriptor that a traced kernel takes last."""
         packed = pack_arguments(
             language,
-            taken,
+            arguments,
             pointers,
-            {a.name: a.shape for a in taken},
-            {a.name: a.value for a in taken if a.kind == "scalar"},
+            {a.name: a.shape for a in arguments},
+            {a.name: a.value for a in arguments if a.kind == "scalar"},
+            trace,
         )
         return self.gpu.launch(key, symbol, grid, block, shared, packed)
 
@@ -121,7 +119,7 @@ class Bed:
 
     def trace(
         self,
-        launch: Callable[[int], Operation],
+        launch: Callable[[Sequence[int]], Operation],
         ctas: int,
         warps: int,
         capacity: int,
@@ -133,7 +131,7 @@ class Bed:
         """Trace one launch of all warps between two readings of the clocks. Raises if a guard was damaged."""
         tracer = self.tracer(ctas, warps, capacity)
         try:
-            operation = launch(tracer.address)
+            operation = launch(tracer.descriptor)
             for _ in range(warmups):
                 self.lane.untimed([*before, operation])
             clocks = [read_clocks(self.lane, anchors.pointer, self._blocks) for anchors in self._anchors]

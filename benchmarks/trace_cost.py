@@ -15,7 +15,7 @@ import argparse
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,12 +210,12 @@ def launcher(
     out: int,
     *,
     shared: int = 0,
-) -> Callable[[int], Operation]:
-    """Makes the launch of a module's one kernel, of (CTAs, warps), from the address that it takes last."""
+) -> Callable[[Sequence[int]], Operation]:
+    """Makes the launch of a module's one kernel, of (CTAs, warps), from a trace's descriptor."""
     ((entry, symbol),) = code.entries.items()
     bed.load(entry + code.code_hash, code)
 
-    def make(address: int) -> Operation:
+    def make(descriptor: Sequence[int]) -> Operation:
         return bed.launch(
             entry + code.code_hash,
             symbol,
@@ -225,7 +225,7 @@ def launcher(
             {"out": out},
             language=code.language,
             shared=shared,
-            trace=address,
+            trace=descriptor,
         )
 
     return make

@@ -1,6 +1,6 @@
-"""Runs the straight-line PTX of the trace's inline assembly for one thread, on a bytearray as memory.
+"""Runs the PTX of the trace's inline assembly for one thread, on a bytearray as memory.
 
-It knows the instructions that occur there and refuses any other.
+It knows the instructions that occur there, and branches forward, and refuses any other.
 """
 
 from __future__ import annotations
@@ -51,18 +51,26 @@ def run(
             return clock if name == "%clock64" else clock & 0xFFFFFFFF
         if name.startswith("%"):
             return special[name]
-        return int(name) if re.fullmatch(r"-?\d+", name) else values[name]
+        return int(name, 0) if re.fullmatch(r"-?\d+|0x[\da-f]+", name) else values[name]
 
-    for line in text.strip().strip("{}").split(";"):
-        line = line.strip().lstrip("{").strip()
+    skipped_to = ""
+    for line in re.sub(r"(\w+):", r"\1:;", text.strip().removeprefix("{").removesuffix("}")).split(";"):
+        line = line.strip()
         if not line or line.startswith(".reg"):
             continue
+        if line.endswith(":"):
+            skipped_to = "" if line[:-1] == skipped_to else skipped_to
+            continue
         guard, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
-        if guard and not values[guard[1:]]:
+        if skipped_to or (guard and bool(values[guard.strip("@!")]) == guard.startswith("@!")):
+            continue
+        if rest.startswith("bra "):
+            skipped_to = rest.removeprefix("bra ")
             continue
         name, _, tail = rest.partition(" ")
         parts = [part.strip() for part in re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s][^,]*", tail)]
         _execute(name.split("."), parts, values, read, memory)
+    assert not skipped_to, f"no label {skipped_to}"
     return [values[f"${i}"] for i in range(outputs)]
 
 
@@ -84,6 +92,14 @@ def _execute(name, parts, values, read, memory) -> None:
             memory.store(address, struct.pack(form, *(read(r) & mask for r in registers)))
         return
     a = [read(part) for part in parts[1:]]
+    if parts[0].startswith("{"):
+        low, high = parts[0].strip("{}").split(",")
+        values |= {low.strip(): a[0] & 0xFFFFFFFF, high.strip(): a[0] >> 32}
+        return
+    if operation == "lop3":
+        assert a[3] == 0xEA
+        values[parts[0]] = a[0] & a[1] | a[2]
+        return
     if operation == "setp":
         x, y = (_signed(v, width) if kind[0] == "s" else v & mask for v in a[:2])
         result = {"eq": x == y, "ne": x != y, "lt": x < y, "ge": x >= y, "gt": x > y}[name[1]]
@@ -100,8 +116,7 @@ def _execute(name, parts, values, read, memory) -> None:
         "sub": lambda: a[0] - a[1],
         "mul": lambda: a[0] * a[1],
         "mad": lambda: a[0] * a[1] + a[2],
-        "div": lambda: a[0] // a[1],
-        "max": lambda: max(a[0], a[1]),
+        "min": lambda: min(a[0], a[1]),
         "and": lambda: a[0] & a[1],
         "shr": lambda: a[0] >> a[1],
         "shl": lambda: a[0] << a[1] if a[1] < width else 0,

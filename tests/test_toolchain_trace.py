@@ -35,7 +35,7 @@ def test_a_traced_kernel_has_stages_and_one_more_parameter():
     plain = cuda(MARKED, parameters=ONE)
     traced = cuda(MARKED, parameters=ONE, trace=True)
     assert (plain.stages, plain.kernels["k"].parameters) == ((), (8,))
-    assert (traced.stages, traced.kernels["k"].parameters) == (("load", "store"), (8, 8))
+    assert (traced.stages, traced.kernels["k"].parameters) == (("load", "store"), (8, 32))
     assert Compiled.from_bytes(traced.to_bytes()) == traced
 
 
@@ -54,7 +54,7 @@ def test_tracing_says_what_is_missing():
 def test_of_several_kernels_some_may_be_traced():
     text = MARKED + 'extern "C" __global__ void other(float *x) { *x = 0; }\n'
     traced = cuda(text, entries=("k", "other"), parameters=ONE, trace=True)
-    assert [info.parameters for info in traced.kernels.values()] == [(8, 8), (8,)]
+    assert [info.parameters for info in traced.kernels.values()] == [(8, 32), (8,)]
 
 
 def test_the_trace_header_counts_where_it_is_included(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import warpdeck.kernels.stages as stages
 import warpdeck.telemetry.trace as package
 from warpdeck.telemetry.trace import layout
-from warpdeck.telemetry.trace.markers import PARAMETER, MarkerError, instrument, strip
+from warpdeck.telemetry.trace.markers import PARAMETERS, MarkerError, instrument, strip
 from warpdeck.telemetry.trace.unmarked import strip_text
 
 IMPORT = "from warpdeck.kernels.stages import done, issue, mark, pin, stage, start, stop, value\n"
@@ -24,6 +24,7 @@ SECOND = {
     "issue": layout.SUB_ISSUE,
     "done": layout.SUB_DONE,
 }
+DESCRIPTOR = (4096, 17, 33, 65)
 
 
 def run(tree: ast.Module, **names):
@@ -95,18 +96,19 @@ class Log:
             self.events.append(("value", names[name - 1], given))
             return at + 16, left - 2
 
-        def begin(address):
-            assert address == 4096 and not self.events
+        def begin(*descriptor):
+            assert descriptor == DESCRIPTOR and not self.events
             return 0, 0
 
-        def end(address, at, left):
-            assert address == 4096 and at == -8 * left
+        def end(sizes, at, left):
+            assert sizes == DESCRIPTOR[1] and at == -8 * left
             self.events.append(("over", -left))
 
         return types.SimpleNamespace(
             begin=begin,
             end=end,
             record=record,
+            record_end=record,
             record_with=lambda at, left, word, payload, mask: record(at, left, word | (payload & mask)),
             value=number,
             pin=lambda number: number,
@@ -176,7 +178,7 @@ def test_records_are_what_the_markers_say_where_python_reaches_them(text, x, y):
     tree, names = on(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(package, "numba_device", traced.device(names), raising=False)
-        run(tree)["make"](y)(x, traced_work, [0], 4096)
+        run(tree)["make"](y)(x, traced_work, [0], *DESCRIPTOR)
     records = sum(2 if kind == "value" else 1 for kind, *_ in plain.events)
     assert traced.events == [*plain.events, ("over", records)]
     assert traced_work == work
@@ -260,7 +262,7 @@ def test_markers_are_found_however_they_are_imported(imports, call):
     text = f"{imports}\ndef kernel(x):\n    x[0] = 1\n    {call}('here')\n"
     tree, names = on(text)
     assert names == ("here",)
-    assert f"def kernel(x, {PARAMETER}):" in ast.unparse(tree)
+    assert f"def kernel(x, {', '.join(PARAMETERS)}):" in ast.unparse(tree)
     assert "here" not in ast.unparse(off(text))
 
 

@@ -29,7 +29,7 @@ from warpdeck.core.toolchain.requests import candidate_request
 from warpdeck.kernels import load_workload
 from warpdeck.telemetry.trace import layout, numba_device
 
-IMPORT = "from warpdeck.kernels.stages import mark, pin, value\n"
+IMPORT = "from warpdeck.kernels.stages import mark, pin, stage, value\n"
 
 # -- the assembly, executed -------------------------------------------------------------------------
 
@@ -47,45 +47,53 @@ def test_every_thread_finds_its_row_and_writes_only_there(data):
     linear = thread[0] + block[0] * (thread[1] + block[1] * thread[2])
     number = cta[0] + grid[0] * (cta[1] + grid[1] * cta[2])
     capacity, records = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
-    first, stride = data.draw(st.integers(0, 8)), data.draw(st.integers(1, 5))
-    count, mask = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 2**32 - 1))
+    first, stride = data.draw(st.integers(0, 8)), 2 * data.draw(st.integers(0, 3)) + 1
+    count, mask = data.draw(st.integers(0, 40)), data.draw(st.integers(0, 2**32 - 1))
     row_bytes = (layout.HEADER_BYTES + layout.RECORD_BYTES * capacity + 15) // 16 * 16
-    memory = ptx.Memory(32 + count * mask.bit_count() * row_bytes)
-    described = np.zeros((), layout.DESCRIPTOR)
+    memory = ptx.Memory(count * mask.bit_count() * row_bytes)
+    described = np.zeros(1, layout.DESCRIPTOR)
     for name, value in {
-        "rows": memory.base + 32,
+        "rows": data.draw(st.sampled_from([memory.base, memory.base, memory.base, 0]), "rows"),
         "capacity": capacity,
         "row_bytes": row_bytes,
         "cta_first": first,
-        "cta_stride": stride,
+        "cta_inverse": layout.stride_inverse(stride),
         "cta_count": count,
         "warp_mask": mask,
     }.items():
         described[name] = value
-    memory.data[:32] = described.tobytes()
     special = {"%clock64": 2**33, "%globaltimer": 2**60 + 5, "%smid": 77}
+    special["%globaltimer_lo"] = timer = data.draw(st.integers(0, 2**32 - 1), "timer")
     for axis, name in enumerate("xyz"):
         special |= {f"%tid.{name}": thread[axis], f"%ntid.{name}": block[axis]}
         special |= {f"%ctaid.{name}": cta[axis], f"%nctaid.{name}": grid[axis]}
 
-    address = data.draw(st.sampled_from([memory.base, memory.base, memory.base, 0]), "address")
-    following, left = ptx.run(numba_device._BEGIN, [address], 2, special, memory)
-    for i in range(records):
-        ptx.run(numba_device._RECORD, [following, left, 1000 + i], 0, special, memory)
+    words = described.view("<u8").tolist()
+    following, left = ptx.run(numba_device._BEGIN, words, 2, special, memory)
+
+    def write(text, word):
+        nonlocal following, left
+        room = int(0 < left < 2**31)
+        ptx.run(text, [room, following, word], 0, special, memory)
         following, left = (following + 8) % 2**64, (left - 1) % 2**32
-    ptx.run(numba_device._VALUE, [following, left, 2000, 0x3F800000], 0, special, memory)
-    following, left = (following + 16) % 2**64, (left - 2) % 2**32
-    ptx.run(numba_device._FINISH, [address, following, left], 0, special, memory)
+
+    for i in range(records):
+        write(numba_device._RECORD, 1000 + i)
+    ended = layout.word(layout.KIND_END, 9)
+    write(numba_device._RECORD_END, ended)
+    write(numba_device._RECORD, 2000)
+    write(numba_device._RECORD_RAW, 0x3F800000)
+    ptx.run(numba_device._FINISH, [words[1], following, left], 0, special, memory)
 
     index, warp = divmod(number - first, stride)[0], linear // 32
-    chosen = address and number >= first and (number - first) % stride == 0 and index < count
+    chosen = words[0] and number >= first and (number - first) % stride == 0 and index < count
     if not chosen or not mask >> warp & 1 or linear % 32:
         assert not memory.written
         return
     row = index * mask.bit_count() + (mask & ((1 << warp) - 1)).bit_count()
-    begin = memory.base + 32 + row * row_bytes
+    begin = memory.base + row * row_bytes
     assert all(begin <= at and at + size <= begin + row_bytes for at, size in memory.written)
-    at = 32 + row * row_bytes
+    at = row * row_bytes
     header = np.frombuffer(memory.data, layout.HEADER, 1, at)[0]
     assert header["magic"] == layout.MAGIC_CLOSED
     assert (header["sm"], header["cta"], header["warp"]) == (77, number, warp)
@@ -93,13 +101,13 @@ def test_every_thread_finds_its_row_and_writes_only_there(data):
     assert (header["time_begin"], header["time_end"]) == (2**60 + 5, 2**60 + 5)
     assert (header["gap_begin"], header["gap_end"]) == (10, 10)
     assert header["clock_begin"] == header["clock_end"] == 2**33 + 10
-    assert header["count"] == records + 2
+    assert header["count"] == records + 3
     kept = np.frombuffer(memory.data, layout.RECORD, capacity, at + layout.HEADER_BYTES)
     raw = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
-    words = [*(1000 + i for i in range(records)), 2000, raw][:capacity]
-    assert kept["word"][: len(words)].tolist() == words
-    clocks = [*[10] * (records + 1), 0x3F800000][:capacity]  # 2**33 has no low bits
-    assert kept["clock"][: len(words)].tolist() == clocks
+    expected = [*(1000 + i for i in range(records)), ended | timer >> 5 & 0xFFFFF, 2000, raw][:capacity]
+    assert kept["word"][: len(expected)].tolist() == expected
+    clocks = [*[10] * (records + 2), 0x3F800000][:capacity]  # 2**33 has no low bits
+    assert kept["clock"][: len(expected)].tolist() == clocks
 
 
 # -- compiled ---------------------------------------------------------------------------------------
@@ -170,16 +178,31 @@ def test_without_a_pin_arithmetic_leaves_its_stage(compiled):
     assert not set(between) <= {0, 16}
 
 
-def test_an_event_takes_few_instructions(compiled):
-    def length(marks: int) -> int:
+@pytest.mark.parametrize(
+    ("marker", "fewest", "most"),
+    [
+        ('mark("here", n)', 3, 5),  # a comparison; under its predicate the clock and the store
+        ('stage("here", n)', 8, 13),  # a begin and an end, which reads the timer too
+    ],
+)
+def test_an_event_takes_few_instructions(compiled, record_property, marker, fewest, most):
+    def code(times: int) -> list[str]:
         loop = "        while n > 0:\n            n = int32(x[n])\n"  # no count known, so not unrolled
-        marker = '            mark("here", n)\n            cuda.syncwarp()\n' * marks
+        one = f"with {marker}: cuda.syncwarp()" if "stage" in marker else f"{marker}; cuda.syncwarp()"
         head = f"from numba import cuda, int32\n{IMPORT}def make():\n    def k(x, n):\n"
-        code = sass(compiled(f"{head}{loop}{marker}    return k\n").cubin)
-        return sum("NOP" not in line for line in code)
+        body = f"            {one}\n" * times
+        return [
+            line for line in sass(compiled(f"{head}{loop}{body}    return k\n").cubin) if "NOP" not in line
+        ]
 
-    few, many = length(1), length(21)
-    assert 20 * 4 <= many - few <= 20 * 8
+    few, many = code(1), code(21)
+    each = (len(many) - len(few)) / 20  # a syncwarp takes none
+    record_property("instructions", each)
+    assert fewest <= each <= most
+    inner = [line for line in many if re.search(r"CS2R\.32|STG\.E\.EF", line)]
+    assert len(inner) >= 21 * 2
+    assert all(re.match(r"@!?P\d ", line) for line in inner)  # so that other warps don't read the clock
+    assert not any("BSYNC" in line for line in many[many.index(inner[0]) :])
 
 
 def test_records_have_the_words_of_the_layout(compiled):
@@ -220,7 +243,7 @@ def test_records_have_the_words_of_the_layout(compiled):
         ),
     ]
     registers = dict(re.findall(r"mov\.[bu]32\s+(%r\d+), (-?\d+);", made.ptx))
-    stored = re.findall(r"st\.global\.cs\.v2\.u32 \[%rd\d+\], \{now, (%r\d+)\}", made.ptx)
+    stored = re.findall(r"(?:\{now, |lop3\.b32 time, time, \d+, )(%r\d+)", made.ptx)
     assert [int(registers[r]) % 2**32 for r in stored] == words
 
 
@@ -334,7 +357,7 @@ def test_tracing_the_bundled_kernels_spills_nothing(name, variant):
         build(candidate_request(workload, candidate, (9, 0), trace=trace)) for trace in (False, True)
     )
     before, after = (next(iter(made.kernels.values())) for made in (plain, traced))
-    assert after.parameters == (*before.parameters, 8)
+    assert after.parameters == (*before.parameters, 8, 8, 8, 8)
     assert after.spill_bytes <= before.spill_bytes and after.local_bytes <= before.local_bytes
     assert set(traced.stages) <= {"load", "wait", "compute", "reduce", "store"}
     assert {"load", "wait", "store"} <= set(traced.stages) and not plain.stages

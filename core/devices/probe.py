@@ -54,10 +54,12 @@ def select(launch: Launch, options: TraceOptions) -> Selection:
     mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
     if not mask:
         raise UsageError(f"no such warp: a CTA of {launch.entry} has {warps}, numbered from 0")
+    if total >> 32:
+        raise UsageError(f"{launch.entry} has {total:,} CTAs; a trace numbers up to 2^32")
     count = total if options.ctas is None else min(options.ctas, total)
     stride = max(1, total // count)
-    if stride > 1 and stride % 2 == 0:
-        stride -= 1  # an even one would meet the same few SMs again and again
+    if stride % 2 == 0:
+        stride -= 1  # an even one would meet the same few SMs again and again, and has no inverse
     return Selection(0, stride, count, mask, total)
 
 

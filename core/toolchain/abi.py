@@ -4,6 +4,8 @@ CUDA C++ takes one parameter per argument: a device pointer, or the scalar. Numb
 rank r into 5 + 2r parameters: meminfo pointer (0), parent pointer (0), number of items (i64), bytes per
 item (i64), data pointer, then r extents and r strides in bytes (i64); a scalar stays one parameter.
 
+A traced kernel takes a trace's descriptor after these: one of 32 bytes, in Numba four of 8.
+
 The GPU worker imports this module: it needs neither Numba nor the CUDA bindings.
 """
 
@@ -32,6 +34,8 @@ _ITEM_BYTES = {name: ctypes.sizeof(kind) for name, kind in _SCALARS.items()} | {
     "complex64": 8,
     "complex128": 16,
 }
+# Bytes of the parameters that a traced kernel has more, per language.
+DESCRIPTOR: Mapping[str, tuple[int, ...]] = {"cuda": (32,), "numba": (8, 8, 8, 8)}
 
 
 class ArgumentLike(Protocol):
@@ -86,6 +90,7 @@ def pack_arguments(
     pointers: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
     scalars: Mapping[str, int | float],
+    trace: Sequence[int] = (),
 ) -> tuple[ctypes.Array[ctypes.c_void_p], list[Any]]:
     """The `kernelParams` of one launch.
 
@@ -95,6 +100,7 @@ def pack_arguments(
         pointers: Device address of every buffer and workspace.
         shapes: Extents of every buffer and workspace; C-contiguous. A rank of 0 counts as (1,).
         scalars: Value of every scalar.
+        trace: The trace's descriptor of a traced kernel, as four integers of 64 bits.
 
     Returns:
         The array of addresses to pass, and the values it points to, which must outlive the launch call.
@@ -122,6 +128,9 @@ def pack_arguments(
         values += [ctypes.c_void_p(0), ctypes.c_void_p(0)]
         values += [ctypes.c_int64(math.prod(shape)), ctypes.c_int64(item), pointer]
         values += [ctypes.c_int64(number) for number in (*shape, *strides)]
+    if trace:
+        words = (ctypes.c_uint64 * len(trace))(*trace)
+        values += [words] if language == "cuda" else [ctypes.c_uint64(word) for word in trace]
     packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     return packed, values
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from .abi import item_bytes
+from .abi import DESCRIPTOR, item_bytes
 from .cache import CompileCache, pack, unpack
 from .compiled import Compiled, CompileError, CompileRequest
 from .cubin import Cubin, KernelInfo
@@ -153,13 +153,14 @@ def _stages(request: CompileRequest, cubin: Cubin) -> tuple[str, ...]:
 def _check_parameters(request: CompileRequest, kernels: Mapping[str, KernelInfo], log: str) -> None:
     """A kernel that takes other parameters than the workload declares would read garbage.
 
-    Of several kernels some may have no markers; a traced one takes the descriptor's address last.
+    Of several kernels some may have no markers; a traced one takes the descriptor last.
     """
     expected = tuple(8 if rank >= 0 else item_bytes(dtype) for dtype, rank in request.parameters)
-    traced = {entry for entry, info in kernels.items() if info.parameters == (*expected, 8)}
+    more = DESCRIPTOR[request.language]
+    traced = {entry for entry, info in kernels.items() if info.parameters == (*expected, *more)}
     if request.trace and request.parameters and not traced:
         raise CompileError(
-            f"{request.file}: {next(iter(kernels))}: nothing to trace: it doesn't take the trace's address; "
+            f"{request.file}: {next(iter(kernels))}: nothing to trace: it doesn't take the trace's descriptor; "
             "write WD_TRACE_PARAM after its last parameter",
             log,
         )

@@ -46,7 +46,7 @@ class CompileRequest:
     lineinfo: bool = True
     ptx: bool = False  # Numba: also keep PTX (CUDA C++ always does)
     text: str | None = None
-    # With the stage markers compiled in: one more last parameter, the address of a trace's descriptor.
+    # With the stage markers compiled in: a trace's descriptor comes after the parameters.
     trace: bool = False
 
     def to_json(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...telemetry.trace.markers import PARAMETER, instrument, strip
+from ...telemetry.trace.markers import PARAMETERS, instrument, strip
 from ...telemetry.trace.marking import MODULE, MarkerError, imported
 from .compiled import CompileError, CompileRequest, ToolchainError
 from .nvjitlink import missing
@@ -63,7 +63,7 @@ def to_ltoir(
     fast = bool(request.knobs.get("fastmath", False))
     for entry, (function, options) in functions.items():
         fast = fast or options["fastmath"]
-        signature = numba.void(*types, *([numba.uint64] if entry in traced else []))
+        signature = numba.void(*types, *([numba.uint64] * len(PARAMETERS) if entry in traced else []))
         with _architecture(request.cc):
             try:
                 pieces, _ = cuda.compile_all(
@@ -73,7 +73,9 @@ def to_ltoir(
                     output="ltoir",
                     abi="numba",
                     device=False,
-                    lineinfo=request.lineinfo,
+                    # NVVM fails on Numba's debug information on a trace's state, folded away here and there
+                    # ("Symbol name with unsupported characters").
+                    lineinfo=request.lineinfo and not request.trace,
                     fastmath=fast,
                     launch_bounds=options["launch_bounds"],
                 )
@@ -141,7 +143,7 @@ def _load(file: Path, state: str, trace: bool) -> tuple[ModuleType, tuple[str, .
 
 def _takes_trace(function: FunctionType) -> bool:
     code = function.__code__
-    return PARAMETER in code.co_varnames[: code.co_argcount]
+    return PARAMETERS[0] in code.co_varnames[: code.co_argcount]
 
 
 def _refuse_markers_elsewhere(request: CompileRequest, files: Mapping[str, str]) -> None:

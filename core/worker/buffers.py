@@ -208,7 +208,7 @@ class Binding:
     def __init__(self, gpu: Gpu, spec: Mapping[str, Any]) -> None:
         self._gpu = gpu
         self.arguments = [Parameter(**{**a, "shape": tuple(a.get("shape", ()))}) for a in spec["arguments"]]
-        self._parameters: dict[tuple[str, int, int | None], Parameters] = {}
+        self._parameters: dict[tuple[str, int, tuple[int, ...]], Parameters] = {}
         self._seeds: dict[int, Mapping[str, Mapping[str, Any]]] = {}
         for seed, inputs in spec["seeds"].items():
             self.add_seed(int(seed), inputs)
@@ -218,19 +218,17 @@ class Binding:
         self._mapped: dict[str, tuple[Any, NDArray[np.uint8]]] = {}
         self.sets: list[BufferSet] = []
 
-    def parameters(self, language: str, index: int, trace: int | None = None) -> Parameters:
-        """Packed kernel parameters for one set; a traced kernel's descriptor address is the last."""
-        key = (language, index, trace)
+    def parameters(self, language: str, index: int, trace: Sequence[int] = ()) -> Parameters:
+        """Packed kernel parameters for one set, a traced kernel's with its descriptor."""
+        key = (language, index, tuple(trace))
         if key not in self._parameters:
-            arguments = list(self.arguments)
-            if trace is not None:
-                arguments.append(Parameter("the trace", "scalar", "uint64", value=trace))
             self._parameters[key] = pack_arguments(
                 language,
-                arguments,
+                self.arguments,
                 self.sets[index].pointers,
                 {a.name: a.shape for a in self.arguments},
-                {a.name: a.value for a in arguments if a.kind == "scalar"},
+                {a.name: a.value for a in self.arguments if a.kind == "scalar"},
+                trace,
             )
         return self._parameters[key]
 

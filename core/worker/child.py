@@ -24,7 +24,7 @@ from .floors import floors
 from .gpu import Gpu, load_driver
 from .lane import HELPER_ENTRIES, Lane
 from .measure import Meter, Subject
-from .trace import Tracer, trace_once
+from .trace import NOT_TRACED, Tracer, trace_once
 
 _FAULT_EXIT = 3
 
@@ -268,8 +268,8 @@ class Worker:
             self._tracer.free()
             self._tracer = None
         self._tracer = tracer = Tracer(self.gpu, payload)
-        launches = [[*launch[:4], 0] for launch in payload["launches"]]
-        launches[int(payload["launch"])][4] = tracer.address
+        launches = [[*launch[:4], NOT_TRACED] for launch in payload["launches"]]
+        launches[int(payload["launch"])][4] = tracer.descriptor
         subject = self._subject({**payload, "launches": launches})
         traced = trace_once(self.meter, subject, tracer, payload)
         return {**traced, "launches": launches, **self._verdict(subject, 0, download=True)}

@@ -41,7 +41,7 @@ def split_blocks(samples_ms: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 class Subject:
     """One candidate on one case: its packed launches for each buffer set, made when first used.
 
-    A launch is [symbol, grid, block, shared memory], of a traced kernel also its descriptor's address.
+    A launch is [symbol, grid, block, shared memory], of a traced kernel also its descriptor.
     """
 
     def __init__(

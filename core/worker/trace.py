@@ -1,4 +1,4 @@
-"""One traced launch: guarded rows and descriptor, readings of both clocks around it, results to shared files.
+"""One traced launch: guarded rows, readings of both clocks around it, results to shared files.
 
 Runs in a worker only, but for the sizes, which the run process needs to make the files.
 """
@@ -24,6 +24,7 @@ EDGES = 32  # steps of globaltimer that each SM reads before the launch, and aga
 _SPACING_CYCLES = 2000  # between two of them: every SM's block must start before the first one ends
 _WARMUP = 10
 _ROW_GUARD = 16
+NOT_TRACED = (0, 0, 0, 0)  # a descriptor
 
 
 def row_bytes(capacity: int) -> int:
@@ -43,35 +44,28 @@ def anchor_blocks(facts: Mapping[str, Any]) -> int:
 
 
 class Tracer:
-    """What a traced kernel writes to. `capacity`, `rows`, and the selection as in `layout.DESCRIPTOR`."""
+    """What a traced kernel writes to.
+
+    `spec`: `capacity`, `rows`, and the selection as in `layout.DESCRIPTOR`, with an odd `cta_stride`.
+    """
 
     def __init__(self, gpu: Gpu, spec: Mapping[str, Any]) -> None:
-        d = gpu_module.driver
         self._gpu = gpu
         size = row_bytes(int(spec["capacity"]))
-        self._descriptor = Buffer(gpu, layout.DESCRIPTOR.itemsize)
         self.rows = Buffer(gpu, int(spec["rows"]) * size)
-        names = ("capacity", "cta_first", "cta_stride", "cta_count", "warp_mask")
-        fields = {name: int(spec[name]) for name in names}
-        fields |= {"rows": self.rows.pointer, "row_bytes": size}
-        host = np.zeros(1, layout.DESCRIPTOR)
-        for name, value in fields.items():
-            host[name] = value
-        target = self._descriptor.pointer
-        check(d.cuMemcpyHtoDAsync(target, host.ctypes.data, host.nbytes, gpu.stream), "trace descriptor")
-        gpu.synchronize()  # before `host` goes
+        descriptor = np.zeros(1, layout.DESCRIPTOR)
+        for name in ("capacity", "cta_first", "cta_count", "warp_mask"):
+            descriptor[name] = int(spec[name])
+        descriptor["cta_inverse"] = layout.stride_inverse(int(spec["cta_stride"]))
+        descriptor["rows"], descriptor["row_bytes"] = self.rows.pointer, size
+        # What a traced kernel takes last: 32 bytes as four integers.
+        self.descriptor: list[int] = descriptor.view("<u8").tolist()
         ranges = [
-            (f"{where} the {what}", *guard)
-            for what, buffer in (("trace's rows", self.rows), ("trace's descriptor", self._descriptor))
-            for where, guard in zip(("before", "after"), buffer.guards, strict=True)
+            (f"{where} the trace's rows", *guard)
+            for where, guard in zip(("before", "after"), self.rows.guards, strict=True)
         ]
-        self._digests = Digests(gpu, [*ranges, ("in the trace's descriptor", target, host.nbytes)])
+        self._digests = Digests(gpu, ranges)
         self._expected = self._digests.compute()
-
-    @property
-    def address(self) -> int:
-        """What a traced kernel takes as its last parameter."""
-        return self._descriptor.pointer
 
     def clear(self) -> Operation:
         """Fill the rows with the guard byte: whatever a launch doesn't write must still hold it."""
@@ -85,8 +79,7 @@ class Tracer:
 
     def free(self) -> None:
         """Give the memory back."""
-        for buffer in (self.rows, self._descriptor):
-            buffer.free()
+        self.rows.free()
         self._digests.free()
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from . import layout
 from .marking import Call, Function, MarkerError, Rewriter, dotted, placed
 
-__all__ = ["PARAMETER", "MarkerError", "instrument", "strip"]
+__all__ = ["PARAMETERS", "MarkerError", "instrument", "strip"]
 
-PARAMETER = "_wd_trace"  # the last one of a traced kernel: the address of a `layout.DESCRIPTOR`, uint64
+# The last ones of a traced kernel: the bytes of a `layout.DESCRIPTOR` as uint64.
+PARAMETERS = ("_wd_rows", "_wd_sizes", "_wd_ctas", "_wd_chosen")
 _DEVICE, _NEXT, _LEFT = "_wd_device", "_wd_next", "_wd_left"
 _SUB_KINDS = {
     "start": layout.SUB_START,
@@ -39,7 +40,7 @@ def strip(tree: ast.Module, file: str) -> bool:
 def instrument(tree: ast.Module, file: str) -> tuple[str, ...]:
     """Turn the markers of a module's tree into records, in place.
 
-    Every function with markers gets one more parameter, `PARAMETER`.
+    Every function with markers gets more parameters, `PARAMETERS`.
 
     Returns:
         The stages' names; the first has id 1. Empty: there are no markers, and the tree is as it was.
@@ -154,11 +155,12 @@ class _Tracer(Rewriter):
 
     def function(self, node: ast.FunctionDef, function: Function) -> None:
         at = 1 if _is_docstring(node.body[0]) else 0
-        begin = ast.Assign([_state(ast.Store())], _device_call("begin", ast.Name(PARAMETER, ast.Load())))
+        given = [ast.Name(name, ast.Load()) for name in PARAMETERS]
+        begin = ast.Assign([_state(ast.Store())], _device_call("begin", *given))
         node.body.insert(at, placed(begin, node.body[at]))
         if not isinstance(node.body[-1], ast.Return):
             node.body.append(self._finish(node.body[-1]))
-        node.args.args.append(placed(ast.arg(PARAMETER), node))
+        node.args.args += [placed(ast.arg(name), node) for name in PARAMETERS]
 
     def visit_For(self, node: ast.For) -> Any:
         return self._loop(node, node.target, node.iter)
@@ -198,7 +200,7 @@ class _Tracer(Rewriter):
                 return
 
     def _end(self, stage: int, at: ast.stmt) -> ast.stmt:
-        return self._record(at, layout.word(layout.KIND_END, stage), None, 0)
+        return self._advance(at, "record_end", ast.Constant(layout.word(layout.KIND_END, stage)))
 
     def _record(self, at: ast.stmt, word: int, second: ast.expr | None, mask: int) -> ast.stmt:
         if second is None:
@@ -211,8 +213,8 @@ class _Tracer(Rewriter):
         return placed(ast.Assign([_state(ast.Store())], call), at)
 
     def _finish(self, at: ast.stmt) -> ast.stmt:
-        address = ast.Name(PARAMETER, ast.Load())
-        return placed(ast.Expr(_device_call("end", address, *_state(ast.Load()).elts)), at)
+        sizes = ast.Name(PARAMETERS[1], ast.Load())
+        return placed(ast.Expr(_device_call("end", sizes, *_state(ast.Load()).elts)), at)
 
 
 def _state(context: ast.expr_context) -> ast.Tuple:

@@ -2,9 +2,9 @@
 
 A thread's state is two numbers: where the next record goes, and how many more there is room for (negative
 once some were dropped). Both are 0 at first but in lane 0 of a traced warp. `next + 8 * left` never changes:
-it is the end of the row, or 0. Every record is one straight-line inline-assembly statement with the bound
-check as a predicate, the clock read and the store, so that nothing comes between them. No branches, fences,
-atomics or barriers.
+it is the end of the row, or 0. Every record is one inline-assembly statement with the clock read and the
+store, so that nothing comes between them; the branch over them becomes a predicate. No fences, atomics or
+barriers.
 """
 
 from __future__ import annotations
@@ -22,33 +22,25 @@ _STATE = types.Tuple((types.uint64, types.int32))
 _AT = {name: place[1] for name, place in (layout.HEADER.fields or {}).items()}  # bytes from a row's begin
 
 # Both clocks, the timer between two reads of the counter: tm, c0 and gap. Volatile reads keep their order.
-# The predicate, which differs between threads, keeps the last one off the slower uniform path (S2UR).
+# All 64 bits of the last one are used: for its low half alone the compiler takes a slower read (S2UR).
 _CLOCKS = """
 mov.u64 c0, %clock64;
 mov.u64 tm, %globaltimer;
-mov.u64 c1, 0;
-@p mov.u64 c1, %clock64;
+mov.u64 c1, %clock64;
 sub.u64 c1, c1, c0;
+min.u64 c1, c1, 4294967295;
 cvt.u32.u64 gap, c1;
 """
 
+# $2 to $5 are the descriptor. Most CTAs aren't traced, so that is found out before anything else.
 _BEGIN = f"""{{
 .reg .pred p;
-.reg .b32 t, u, cta, warp, warps, sm, cap, bytes, first, step, number, mask, low, gap;
+.reg .b32 t, u, cta, warp, warps, sm, cap, bytes, first, inverse, number, mask, low, gap;
 .reg .b64 row, wide, tm, c0, c1;
-mov.u32 t, %tid.z;
-mov.u32 u, %ntid.y;
-mov.u32 warp, %tid.y;
-mad.lo.u32 t, t, u, warp;
-mov.u32 warps, %ntid.x;
-mov.u32 warp, %tid.x;
-mad.lo.u32 t, t, warps, warp;
-mul.lo.u32 warps, warps, u;
-mov.u32 u, %ntid.z;
-mad.lo.u32 warps, warps, u, 31;
-shr.u32 warps, warps, 5;
-shr.u32 warp, t, 5;
-and.b32 t, t, 31;
+mov.u64 $0, 0;
+mov.u32 $1, 0;
+mov.b64 {{first, inverse}}, $4;
+mov.b64 {{number, mask}}, $5;
 mov.u32 cta, %ctaid.z;
 mov.u32 u, %nctaid.y;
 mov.u32 low, %ctaid.y;
@@ -56,44 +48,48 @@ mad.lo.u32 cta, cta, u, low;
 mov.u32 u, %nctaid.x;
 mov.u32 low, %ctaid.x;
 mad.lo.u32 cta, cta, u, low;
-mov.u32 sm, %smid;
-mov.u64 row, 0;
-mov.u32 cap, 0;
-mov.u32 bytes, 0;
-mov.u32 first, 0;
-mov.u32 step, 1;
-mov.u32 number, 0;
-mov.u32 mask, 0;
-setp.ne.u64 p, $2, 0;
-@p ld.global.u64 row, [$2];
-@p ld.global.v2.u32 {{cap, bytes}}, [$2+8];
-@p ld.global.v4.u32 {{first, step, number, mask}}, [$2+16];
-setp.eq.and.u32 p, t, 0, p;
-setp.ge.and.u32 p, cta, first, p;
-max.u32 step, step, 1;
 sub.u32 first, cta, first;
-div.u32 t, first, step;
-mul.lo.u32 u, t, step;
-setp.eq.and.u32 p, u, first, p;
-setp.lt.and.u32 p, t, number, p;
-mov.u32 u, 1;
-shl.b32 u, u, warp;
-and.b32 low, mask, u;
+mul.lo.u32 first, first, inverse;
+setp.ge.u32 p, first, number;
+@p bra done;
+mov.u32 t, %tid.z;
+mov.u32 u, %ntid.y;
+mov.u32 warp, %tid.y;
+mad.lo.u32 t, t, u, warp;
+mov.u32 warps, %ntid.x;
+mov.u32 warp, %tid.x;
+mad.lo.u32 t, t, warps, warp;
+shr.u32 warp, t, 5;
+and.b32 t, t, 31;
+shr.u32 low, mask, warp;
+and.b32 low, low, 1;
+setp.eq.u32 p, t, 0;
 setp.ne.and.u32 p, low, 0, p;
-sub.u32 u, u, 1;
-and.b32 low, mask, u;
+setp.ne.and.u64 p, $2, 0, p;
+@!p bra done;
+mov.b64 {{cap, bytes}}, $3;
+mov.u32 low, 1;
+shl.b32 low, low, warp;
+sub.u32 low, low, 1;
+and.b32 low, low, mask;
 popc.b32 low, low;
 popc.b32 u, mask;
-mad.lo.u32 t, t, u, low;
+mad.lo.u32 t, first, u, low;
 mul.wide.u32 wide, t, bytes;
-add.u64 row, row, wide;
-selp.b32 $1, cap, 0, p;
-add.u64 wide, row, {layout.HEADER_BYTES};
-selp.b64 $0, wide, 0, p;
-@p st.global.v4.u32 [row], {{{layout.MAGIC_OPEN}, sm, cta, warp}};
+add.u64 row, $2, wide;
+mov.u32 u, %ntid.y;
+mul.lo.u32 warps, warps, u;
+mov.u32 u, %ntid.z;
+mad.lo.u32 warps, warps, u, 31;
+shr.u32 warps, warps, 5;
+mov.u32 sm, %smid;
+add.u64 $0, row, {layout.HEADER_BYTES};
+mov.u32 $1, cap;
+st.global.v4.u32 [row], {{{layout.MAGIC_OPEN}, sm, cta, warp}};
 {_CLOCKS}
-@p st.global.v2.u64 [row+{_AT["time_begin"]}], {{tm, c0}};
-@p st.global.v4.u32 [row+{_AT["count"]}], {{0, gap, 0, warps}};
+st.global.v2.u64 [row+{_AT["time_begin"]}], {{tm, c0}};
+st.global.v4.u32 [row+{_AT["count"]}], {{0, gap, 0, warps}};
+done:
 }}"""
 
 _FINISH = f"""{{
@@ -101,37 +97,51 @@ _FINISH = f"""{{
 .reg .b32 gap, cap, count;
 .reg .b64 row, tm, c0, c1;
 mad.wide.s32 row, $2, {layout.RECORD_BYTES}, $1;
-setp.ne.u64 p, row, 0;
+setp.eq.u64 p, row, 0;
+@p bra done;
 {_CLOCKS}
-mov.u32 cap, 0;
-@p ld.global.u32 cap, [$0+8];
+cvt.u32.u64 cap, $0;
 sub.u32 count, cap, $2;
 mul.wide.u32 c1, cap, {layout.RECORD_BYTES};
 sub.u64 row, row, c1;
-@p st.global.v2.u64 [row+{_AT["time_end"] - layout.HEADER_BYTES}], {{tm, c0}};
-@p st.global.u32 [row+{_AT["count"] - layout.HEADER_BYTES}], count;
-@p st.global.u32 [row+{_AT["gap_end"] - layout.HEADER_BYTES}], gap;
-@p st.global.u32 [row+{-layout.HEADER_BYTES}], {layout.MAGIC_CLOSED};
+st.global.v2.u64 [row+{_AT["time_end"] - layout.HEADER_BYTES}], {{tm, c0}};
+st.global.u32 [row+{_AT["count"] - layout.HEADER_BYTES}], count;
+st.global.u32 [row+{_AT["gap_end"] - layout.HEADER_BYTES}], gap;
+st.global.u32 [row+{-layout.HEADER_BYTES}], {layout.MAGIC_CLOSED};
+done:
 }}"""
 
+# $0: whether there is room.
 _RECORD = """{
-.reg .pred p;
+.reg .pred room;
 .reg .b32 now;
-setp.gt.s32 p, $1, 0;
+setp.ne.u32 room, $0, 0;
+@!room bra done;
 mov.u32 now, %clock;
-@p st.global.cs.v2.u32 [$0], {now, $2};
+st.global.cs.v2.u32 [$1], {now, $2};
+done:
 }"""
 
-_RAW = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
-# A value's two records: the second has the number where others have the clock.
-_VALUE = f"""{{
-.reg .pred p, q;
-.reg .b32 now;
-setp.gt.s32 p, $1, 0;
-setp.gt.s32 q, $1, 1;
+# The end of a range: with the timer, read right behind the clock.
+_RECORD_END = f"""{{
+.reg .pred room;
+.reg .b32 now, time;
+setp.ne.u32 room, $0, 0;
+@!room bra done;
 mov.u32 now, %clock;
-@p st.global.cs.v2.u32 [$0], {{now, $2}};
-@q st.global.cs.v2.u32 [$0+{layout.RECORD_BYTES}], {{$3, {_RAW}}};
+mov.u32 time, %globaltimer_lo;
+shr.u32 time, time, {layout.TIME_SHIFT};
+lop3.b32 time, time, {layout.PAYLOAD_MASK}, $2, 0xea;
+st.global.cs.v2.u32 [$1], {{now, time}};
+done:
+}}"""
+
+_RAW = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
+# A value's second record: the number where others have the clock.
+_RECORD_RAW = f"""{{
+.reg .pred room;
+setp.ne.u32 room, $0, 0;
+@room st.global.cs.v2.u32 [$1], {{$2, {_RAW}}};
 }}"""
 
 
@@ -139,10 +149,12 @@ def _assembly(text: str, result: Any, arguments: list[Any], constraints: str) ->
     return ir.InlineAsm(ir.FunctionType(result, arguments), text, constraints, side_effect=True)
 
 
-_begin = _assembly(_BEGIN, ir.LiteralStructType([_I64, _I32]), [_I64], "=l,=r,l,~{memory}")
+_begin = _assembly(_BEGIN, ir.LiteralStructType([_I64, _I32]), [_I64] * 4, "=&l,=&r,l,l,l,l,~{memory}")
 _end = _assembly(_FINISH, ir.VoidType(), [_I64, _I64, _I32], "l,l,r,~{memory}")
-_record = _assembly(_RECORD, ir.VoidType(), [_I64, _I32, _I32], "l,r,r,~{memory}")
-_value = _assembly(_VALUE, ir.VoidType(), [_I64, _I32, _I32, _I32], "l,r,r,r,~{memory}")
+_record, _record_end, _record_raw = (
+    _assembly(text, ir.VoidType(), [_I32, _I64, _I32], "r,l,r,~{memory}")
+    for text in (_RECORD, _RECORD_END, _RECORD_RAW)
+)
 
 
 def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
@@ -150,29 +162,34 @@ def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
     return context.cast(builder, value, kind, types.uint32)
 
 
-def _advanced(context: Any, builder: Any, signature: Any, args: Any, records: int) -> Any:
-    """The state after `records` more."""
-    state = [
-        builder.add(args[0], ir.Constant(_I64, records * layout.RECORD_BYTES)),
-        builder.sub(args[1], ir.Constant(_I32, records)),
-    ]
-    return context.make_tuple(builder, signature.return_type, state)
+def _written(builder: Any, assembly: Any, state: Any, word: Any) -> Any:
+    """Write one record. Returns the state after it.
+
+    The comparison is left to LLVM, which then subtracts only once for several records in a row.
+    """
+    following, left = state
+    room = builder.zext(builder.icmp_signed(">", left, ir.Constant(_I32, 0)), _I32)
+    builder.call(assembly, [room, following, word])
+    return (
+        builder.add(following, ir.Constant(_I64, layout.RECORD_BYTES)),
+        builder.sub(left, ir.Constant(_I32, 1), flags=["nsw"]),
+    )
 
 
 @intrinsic
-def begin(typing_context, address):
+def begin(typing_context, rows, sizes, ctas, chosen):
     """Write this warp's header if it is traced. Returns this thread's state: (next, left)."""
 
     def codegen(context, builder, signature, args):
-        made = builder.call(_begin, [args[0]])
+        made = builder.call(_begin, list(args))
         state = [builder.extract_value(made, i) for i in range(2)]
         return context.make_tuple(builder, signature.return_type, state)
 
-    return _STATE(types.uint64), codegen
+    return _STATE(*[types.uint64] * 4), codegen
 
 
 @intrinsic
-def end(typing_context, address, following, left):
+def end(typing_context, sizes, following, left):
     """Complete this warp's header."""
 
     def codegen(context, builder, signature, args):
@@ -187,8 +204,19 @@ def record(typing_context, following, left, word):
     """Write one record. Returns the new state."""
 
     def codegen(context, builder, signature, args):
-        builder.call(_record, list(args))
-        return _advanced(context, builder, signature, args, 1)
+        state = _written(builder, _record, args[:2], args[2])
+        return context.make_tuple(builder, signature.return_type, state)
+
+    return _STATE(*_STATE, types.uint32), codegen
+
+
+@intrinsic
+def record_end(typing_context, following, left, word):
+    """Write a range's end. Returns the new state."""
+
+    def codegen(context, builder, signature, args):
+        state = _written(builder, _record_end, args[:2], args[2])
+        return context.make_tuple(builder, signature.return_type, state)
 
     return _STATE(*_STATE, types.uint32), codegen
 
@@ -201,8 +229,8 @@ def record_with(typing_context, following, left, word, payload, mask):
 
     def codegen(context, builder, signature, args):
         kept = builder.and_(_word(context, builder, args[3], signature.args[3]), args[4])
-        builder.call(_record, [*args[:2], builder.or_(args[2], kept)])
-        return _advanced(context, builder, signature, args, 1)
+        state = _written(builder, _record, args[:2], builder.or_(args[2], kept))
+        return context.make_tuple(builder, signature.return_type, state)
 
     return _STATE(*_STATE, types.uint32, payload, types.uint32), codegen
 
@@ -225,8 +253,9 @@ def value(typing_context, following, left, name, number):
         if kind is types.float32:
             bits = builder.bitcast(bits, _I32)
         name = builder.shl(args[2], ir.Constant(_I32, layout.PAYLOAD_BITS))
-        builder.call(_value, [*args[:2], builder.or_(name, ir.Constant(_I32, word)), bits])
-        return _advanced(context, builder, signature, args, 2)
+        state = _written(builder, _record, args[:2], builder.or_(name, ir.Constant(_I32, word)))
+        state = _written(builder, _record_raw, state, bits)
+        return context.make_tuple(builder, signature.return_type, state)
 
     return _STATE(*_STATE, types.uint32, number), codegen
 

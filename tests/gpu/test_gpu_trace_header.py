@@ -94,38 +94,39 @@ class Gpu:
     def run(self, descriptor: dict[str, int] | None, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One launch: headers [rows], records [rows, capacity], the kernel's output; guards are checked.
 
-        `descriptor` lacks its address; None: the address 0.
+        `descriptor` lacks the rows and has the stride; None: all of it is 0.
         """
         capacity = descriptor["capacity"] if descriptor else 0
-        row = layout.HEADER_BYTES + layout.RECORD_BYTES * capacity
+        row = -(-(layout.HEADER_BYTES + layout.RECORD_BYTES * capacity) // 16) * 16
         size = rows * row
         out = check(driver.cuMemAlloc(4 * CTAS * THREADS))
         trace = check(driver.cuMemAlloc(size + 2 * GUARD))
-        table = check(driver.cuMemAlloc(layout.DESCRIPTOR.itemsize))
         try:
             check(driver.cuMemsetD8(out, 0, 4 * CTAS * THREADS))
             check(driver.cuMemsetD8(trace, 0xA5, size + 2 * GUARD))
             check(driver.cuMemsetD8(int(trace) + GUARD, 0, size))
-            address = 0
+            values = np.zeros(1, layout.DESCRIPTOR)
             if descriptor:
-                values = np.zeros(1, layout.DESCRIPTOR)
-                for name, value in {**descriptor, "rows": int(trace) + GUARD, "row_bytes": row}.items():
+                given = {**descriptor, "rows": int(trace) + GUARD, "row_bytes": row}
+                given["cta_inverse"] = layout.stride_inverse(given.pop("cta_stride"))
+                for name, value in given.items():
                     values[name] = value
-                check(driver.cuMemcpyHtoD(table, values.ctypes.data, values.nbytes))
-                address = int(table)
-            given = [ctypes.c_void_p(int(out)), ctypes.c_int(ROUNDS), ctypes.c_uint64(address)]
+            words = (ctypes.c_uint64 * 4)(*values.view("<u8").tolist())
+            given = [ctypes.c_void_p(int(out)), ctypes.c_int(ROUNDS), words]
             self._launch(self.traced, given)
             raw = np.zeros(size + 2 * GUARD, np.uint8)
             check(driver.cuMemcpyDtoH(raw.ctypes.data, trace, raw.nbytes))
             result = np.zeros(CTAS * THREADS, np.float32)
             check(driver.cuMemcpyDtoH(result.ctypes.data, out, result.nbytes))
         finally:
-            for memory in (out, trace, table):
+            for memory in (out, trace):
                 driver.cuMemFree(memory)
         assert np.all(raw[:GUARD] == 0xA5) and np.all(raw[size + GUARD :] == 0xA5)
         inside = raw[GUARD : size + GUARD].reshape(rows, row)
         headers = np.ascontiguousarray(inside[:, : layout.HEADER_BYTES]).view(layout.HEADER)[:, 0]
-        records = np.ascontiguousarray(inside[:, layout.HEADER_BYTES :]).view(layout.RECORD)
+        end = layout.HEADER_BYTES + layout.RECORD_BYTES * capacity
+        assert not inside[:, end:].any()
+        records = np.ascontiguousarray(inside[:, layout.HEADER_BYTES : end]).view(layout.RECORD)
         return headers, records.reshape(rows, capacity), result
 
     def untraced(self) -> np.ndarray:
@@ -225,7 +226,13 @@ def test_every_record(gpu: Gpu, capacity: int, selection: dict[str, int]) -> Non
         assert (header["cta"], header["warp"], header["warps"]) == (cta, warp, WARPS)
         assert header["time_begin"] > 0
         kept = records[row, : min(len(wanted), capacity)]
-        assert [int(w) for w in kept["word"]] == [w for _, w in wanted[:capacity]]
+        is_end = kept["word"] >> 30 == KIND_END
+        words = np.where(is_end, kept["word"] & ~np.uint32(layout.PAYLOAD_MASK), kept["word"])
+        assert words.tolist() == [w for _, w in wanted[:capacity]]
+        timers = (kept["word"][is_end] & layout.PAYLOAD_MASK).astype(np.int64)
+        sooner = (timers - (int(header["time_begin"]) >> layout.TIME_SHIFT)) % (1 << layout.TIME_BITS)
+        assert np.all(np.diff(sooner) >= 0) and np.all(sooner < (1 << layout.TIME_BITS) // 2)  # 16 ms
+        assert warp == 3 or np.all(sooner <= int(header["time_end"] - header["time_begin"]) // 32 + 1)
         for record, (value, _) in zip(kept, wanted, strict=False):
             assert value is None or record["clock"] == value
         if capacity > len(wanted):
@@ -247,14 +254,16 @@ def test_every_record(gpu: Gpu, capacity: int, selection: dict[str, int]) -> Non
 def test_unselected_rows_stay_untouched(gpu: Gpu) -> None:
     """Rows for CTAs and warps that the selection leaves out, behind those it takes."""
     selection = {
-        "cta_first": 20,
-        "cta_stride": 2,
+        "cta_first": 17,
+        "cta_stride": 3,
         "cta_count": 9,
         "warp_mask": 0b00101,
-    }  # CTAs 20 and 22
+    }  # CTAs 17, 20 and 23
     headers, records, _ = gpu.run({**selection, "capacity": 5}, 18)
-    assert [(h["cta"], h["warp"]) for h in headers[:4]] == [(20, 0), (20, 2), (22, 0), (22, 2)]
-    assert not headers[4:].view(np.uint8).any() and not records[4:].view(np.uint8).any()
+    assert [(h["cta"], h["warp"]) for h in headers[:6]] == [
+        (cta, warp) for cta in (17, 20, 23) for warp in (0, 2)
+    ]
+    assert not headers[6:].view(np.uint8).any() and not records[6:].view(np.uint8).any()
 
 
 @pytest.mark.parametrize("change", [{"cta_count": 0}, {"warp_mask": 0}, {"cta_first": CTAS}])

@@ -2,8 +2,8 @@
 // NVRTC, nvcc and clang, C++17, sm_70 and newer.
 //
 // Without -DWARPDECK_TRACE every macro is empty and this file declares nothing: the machine code is that of
-// the kernel without markers, byte for byte. With it, a kernel takes one more parameter, the address of a
-// descriptor (0: record nothing), and each warp writes its events into its own row in global memory.
+// the kernel without markers, byte for byte. With it, a kernel takes one more parameter, a descriptor of 32
+// bytes by value (rows = 0: record nothing), and each warp writes its events into its own row in global memory.
 //
 //   #include <warpdeck/trace.cuh>
 //
@@ -25,7 +25,9 @@
 //   }
 //
 // Markers
-//   WD_PUSH(name[, payload]) WD_POP(name)   a range; ranges of a warp nest. Payload: 20 bits
+//   WD_PUSH(name[, payload]) WD_POP(name)   a range; ranges of a warp nest. Payload: 20 bits. A WD_POP's record
+//                                           has bits 5 to 24 of globaltimer in its payload's place, from which
+//                                           the reader learns how fast the clock ran
 //   WD_RANGE(name[, payload])               the same for the rest of the scope. Don't return out of it
 //   WD_MARK(name[, payload])                an instant
 //   WD_VALUE(name, x)                       an instant with a value: int, unsigned or float
@@ -58,12 +60,13 @@
 // Warp-specialised kernels: call WD_TRACE_BEGIN before the roles part, WD_TRACE_END at the end of each role.
 // A warp that returns earlier shows up as never finished.
 //
-// Launching by hand: `gemm<<<grid, block>>>(a, c, n WD_TRACE_PASS(address))`, with a wd_detail::Descriptor at
-// `address` in device memory, and rows of zeros. Rows and records are as in layout.py.
+// Launching by hand: `gemm<<<grid, block>>>(a, c, n WD_TRACE_PASS(descriptor))`, with a wd_detail::Descriptor,
+// and rows of zeros. Rows and records are as in layout.py.
 //
-// Cost. An event is one clock read and one predicated 8-byte store, 4 to 7 instructions, no fence, no atomic,
-// no barrier. The state is 3 registers; no store leaves a warp's row: events beyond its capacity are counted,
-// not stored (exact up to 2^31 - 1 events a warp).
+// Cost. An event is a comparison, a subtraction, and under a predicate one read of the clock, the arithmetic of
+// address and word, and one 8-byte store: 6 to 7 instructions, a WD_POP 9, no fence, no atomic, no barrier. In
+// threads that don't record, the predicated ones do nothing. The state is 3 registers. No store leaves a warp's
+// row: events beyond its capacity are counted, not stored (exact up to 2^31 - 1 events a warp).
 
 #ifndef WARPDECK_TRACE_CUH
 #define WARPDECK_TRACE_CUH
@@ -98,8 +101,8 @@
     static_assert(wd_stages::wd_end <= 1024, "at most 1023 stages a file");  \
     extern "C" __device__ const char wd_stage_names[] = #__VA_ARGS__;
 
-#define WD_TRACE_PARAM , unsigned long long wd_trace
-#define WD_TRACE_PASS(address) , address
+#define WD_TRACE_PARAM , const wd_detail::Descriptor wd_trace
+#define WD_TRACE_PASS(...) , __VA_ARGS__
 #define WD_STATE_PARAM , wd_detail::State &wd_state
 #define WD_STATE_ARG , wd_state
 
@@ -109,7 +112,7 @@
 #define WD_TRACE_END() wd_state.close(wd_trace)
 
 #define WD_PUSH(...) WD_EVENT_(KIND_BEGIN, __VA_ARGS__, 0, )
-#define WD_POP(name) WD_EVENT_(KIND_END, name, 0, )
+#define WD_POP(name) wd_state.finish(wd_stages::name)
 #define WD_MARK(...) WD_EVENT_(KIND_MARK, __VA_ARGS__, 0, )
 #define WD_EVENT_(kind, name, payload, ...) \
     wd_state.record(wd_detail::word(wd_detail::kind, wd_stages::name, unsigned(payload)))
@@ -145,6 +148,7 @@ enum : unsigned {
     PAYLOAD_MASK = (1u << PAYLOAD_BITS) - 1,
     SUB_SHIFT = 17,
     ARGUMENT_MASK = (1u << SUB_SHIFT) - 1,
+    TIME_SHIFT = 5,  // of globaltimer's bits in the payload of an end
     SUB_VALUE_U32 = 0,
     SUB_VALUE_I32 = 1,
     SUB_VALUE_F32 = 2,
@@ -155,14 +159,14 @@ enum : unsigned {
     SUB_DONE = 7,
 };
 
-// What the kernel's last parameter points to, in device memory.
+// The kernel's last parameter.
 struct Descriptor {
-    unsigned long long rows;  // address of the first row
+    unsigned long long rows;  // address of the first row, a multiple of 16; 0: record nothing
     unsigned capacity;        // records a row, below 2^31
-    unsigned row_bytes;       // HEADER_BYTES + RECORD_BYTES * capacity or more, a multiple of 8
-    unsigned cta_first;       // traced are the CTAs cta_first + i * cta_stride with i < cta_count,
-    unsigned cta_stride;
-    unsigned cta_count;
+    unsigned row_bytes;       // HEADER_BYTES + RECORD_BYTES * capacity or more, a multiple of 16
+    unsigned cta_first;       // traced are the CTAs cta_first + i * stride with i < cta_count, an odd stride,
+    unsigned cta_inverse;     // whose inverse modulo 2^32 this is: stride * cta_inverse = 1. Without a division,
+    unsigned cta_count;       // i = (cta - cta_first) * cta_inverse, which is too large for the CTAs between
     unsigned warp_mask;       // and of these the warps whose bit is set
 };
 
@@ -208,58 +212,45 @@ struct Anchor {
     }
 };
 
-// What a thread keeps in registers: where the next record goes, and how many more there is room for. Both are
-// 0 at first in all lanes but a traced warp's lane 0. `next + 8 * left` never changes: it is the end of the
-// row, or 0, so that close() needs nothing else.
+// What a thread keeps in registers: where its row ends, and how many more records there is room for, so that
+// the next goes to `end - 8 * left`. Both are 0 in all lanes but a traced warp's lane 0.
 struct State {
     unsigned long long next;
     int left;
 
-    __device__ __forceinline__ void open(unsigned long long descriptor) {
+    __device__ __forceinline__ void open(const Descriptor &d) {
         next = 0;
         left = 0;
-        if (descriptor == 0) return;
-        const Descriptor &d = *reinterpret_cast<const Descriptor *>(descriptor);
-        const unsigned long long cta =
-            blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        const unsigned cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        const unsigned index = (cta - d.cta_first) * d.cta_inverse;
+        if (index >= d.cta_count || d.rows == 0) return;  // most blocks, so before anything else
         const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
-        const unsigned warp = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32;
-        const unsigned offset = unsigned(cta) - d.cta_first;
-        const unsigned index = offset / d.cta_stride;
-        unsigned lane, sm;
-        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+        const unsigned warp = thread / 32;
+        if (thread % 32 != 0 || (d.warp_mask >> warp & 1) == 0) return;
+        unsigned sm;
         asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-        if (lane != 0 || cta < d.cta_first || cta >> 32 != 0 || index * d.cta_stride != offset ||
-            index >= d.cta_count || (d.warp_mask >> warp & 1) == 0)
-            return;
         const unsigned row = index * __popc(d.warp_mask) + __popc(d.warp_mask & ((1u << warp) - 1));
         const unsigned long long start = d.rows + (unsigned long long)row * d.row_bytes;
-        next = start + HEADER_BYTES;
         left = int(d.capacity);
+        next = start + HEADER_BYTES;
         Header &header = *reinterpret_cast<Header *>(start);
-        put(header.magic, MAGIC_OPEN);
-        put(header.sm, sm);
-        put(header.cta, unsigned(cta));
-        put(header.warp, warp);
-        put(header.warps, (threads + 31) / 32);
+        put(&header.magic, MAGIC_OPEN, sm, cta, warp);
         const Anchor anchor;
-        put(header.time_begin, anchor.time);
-        put(header.clock_begin, anchor.clock);
-        put(header.gap_begin, anchor.gap());
+        put(&header.time_begin, anchor.time, anchor.clock);
+        put(&header.count, 0, anchor.gap(), 0, (threads + 31) / 32);
     }
 
-    __device__ __forceinline__ void close(unsigned long long descriptor) {
+    __device__ __forceinline__ void close(const Descriptor &d) {
         const unsigned long long end = next + (long long)left * RECORD_BYTES;
         if (end != 0) {
             const Anchor anchor;
-            const unsigned capacity = reinterpret_cast<const Descriptor *>(descriptor)->capacity;
-            const unsigned long long start = end - (unsigned long long)capacity * RECORD_BYTES - HEADER_BYTES;
+            const unsigned long long start = end - (unsigned long long)d.capacity * RECORD_BYTES - HEADER_BYTES;
             Header &header = *reinterpret_cast<Header *>(start);
-            put(header.time_end, anchor.time);
-            put(header.clock_end, anchor.clock);
-            put(header.count, capacity - unsigned(left));
-            put(header.gap_end, anchor.gap());
-            put(header.magic, MAGIC_CLOSED);
+            put(&header.time_end, anchor.time, anchor.clock);
+            put(&header.count, d.capacity - unsigned(left));
+            put(&header.gap_end, anchor.gap());
+            put(&header.magic, MAGIC_CLOSED);
         }
         next = 0;  // what follows, a range's destructor say, records nothing
         left = 0;
@@ -269,10 +260,30 @@ struct State {
     __device__ __forceinline__ void record(unsigned word) {
         asm volatile(
             "{\n\t.reg .pred room;\n\t.reg .b32 now;\n\t"
-            "setp.gt.s32 room, %1, 0;\n\t"
+            "setp.ne.u32 room, %0, 0;\n\t"
+            "@!room bra done;\n\t"
             "mov.u32 now, %%clock;\n\t"
-            "@room st.global.cs.v2.u32 [%0], {now, %2};\n\t}" ::"l"(next),
-            "r"(left), "r"(word)
+            "st.global.cs.v2.u32 [%1], {now, %2};\n\t"
+            "done:\n\t}" ::"r"(unsigned(left > 0)),
+            "l"(next), "r"(word)
+            : "memory");
+        next += RECORD_BYTES;
+        left -= 1;
+    }
+
+    // The end of a range: with the timer, read right behind the clock.
+    __device__ __forceinline__ void finish(unsigned name) {
+        asm volatile(
+            "{\n\t.reg .pred room;\n\t.reg .b32 now, time;\n\t"
+            "setp.ne.u32 room, %0, 0;\n\t"
+            "@!room bra done;\n\t"
+            "mov.u32 now, %%clock;\n\t"
+            "mov.u32 time, %%globaltimer_lo;\n\t"
+            "shr.u32 time, time, %3;\n\t"
+            "lop3.b32 time, time, %4, %2, 0xea;\n\t"  // time & mask | word
+            "st.global.cs.v2.u32 [%1], {now, time};\n\t"
+            "done:\n\t}" ::"r"(unsigned(left > 0)),
+            "l"(next), "r"(word(KIND_END, name, 0)), "n"(int(TIME_SHIFT)), "n"(int(PAYLOAD_MASK))
             : "memory");
         next += RECORD_BYTES;
         left -= 1;
@@ -290,20 +301,25 @@ struct State {
         record(extended(name, sub, 0));
         asm volatile(
             "{\n\t.reg .pred room;\n\t"
-            "setp.gt.s32 room, %1, 0;\n\t"
-            "@room st.global.cs.v2.u32 [%0], {%2, %3};\n\t}" ::"l"(next),
-            "r"(left), "r"(bits), "r"(extended(0, SUB_RAW, 0))
+            "setp.ne.u32 room, %0, 0;\n\t"
+            "@room st.global.cs.v2.u32 [%1], {%2, %3};\n\t}" ::"r"(unsigned(left > 0)),
+            "l"(next), "r"(bits), "r"(extended(0, SUB_RAW, 0))
             : "memory");
         next += RECORD_BYTES;
         left -= 1;
     }
 
     // Fields of a header. Statements of their own, so that they stay in order with the clocks' readings.
-    static __device__ __forceinline__ void put(unsigned &to, unsigned x) {
-        asm volatile("st.global.u32 [%0], %1;" ::"l"(&to), "r"(x) : "memory");
+    static __device__ __forceinline__ void put(unsigned *to, unsigned x) {
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
     }
-    static __device__ __forceinline__ void put(unsigned long long &to, unsigned long long x) {
-        asm volatile("st.global.u64 [%0], %1;" ::"l"(&to), "l"(x) : "memory");
+    static __device__ __forceinline__ void put(unsigned *to, unsigned x, unsigned y, unsigned z, unsigned w) {
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x), "r"(y), "r"(z), "r"(w)
+                     : "memory");
+    }
+    static __device__ __forceinline__ void put(unsigned long long *to, unsigned long long x,
+                                               unsigned long long y) {
+        asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(x), "l"(y) : "memory");
     }
 };
 
@@ -315,7 +331,7 @@ struct Range {
         : state(state_), name(name_) {
         state.record(word(KIND_BEGIN, name, payload));
     }
-    __device__ __forceinline__ ~Range() { state.record(word(KIND_END, name, 0)); }
+    __device__ __forceinline__ ~Range() { state.finish(name); }
 };
 
 #define WD_PIN_(type, letter) \
