@@ -56,6 +56,38 @@ def errors(builder: Builder, timeline: Timeline) -> np.ndarray:
     return np.array(found) - np.array(true)
 
 
+def busy(
+    machine: Machine, *, warps: int, span_ns: float, period: int, each: int = 64, at: float = 4e4
+) -> tuple[Builder, Timeline]:
+    """A launch at `at`, of warps that record ranges throughout, about `period` cycles each."""
+    builder = Builder(STAGES, machine)
+    rng = np.random.default_rng(7)
+    for i in range(warps):
+        sm = i % machine.sms
+        stop = machine.cycles(at + span_ns, sm)
+        with builder.warp(cta=i, sm=sm, at_ns=at + float(rng.uniform(0, 500))) as w:
+            while w.now < stop:
+                w.begin("work").step(round(period * rng.uniform(0.5, 1.5))).end("work")
+    first = machine.anchors(each, 100.0, 500.0)
+    after = machine.anchors(each, at + span_ns + 4000.0, 500.0)
+    return builder, decode(builder.build(anchors=np.concatenate([first, after])))
+
+
+def record_errors(builder: Builder, timeline: Timeline) -> np.ndarray:
+    """Decoded less true times of all ranges' begins and ends, but for a shift common to all."""
+    by_cta = {int(w.header["cta"]): w for w in builder.warps}
+    off = []
+    for i, cta in enumerate(timeline.warps.cta.tolist()):
+        w = by_cta[cta]
+        base = int(w.header["clock_begin"]) & 0xFFFFFFFF
+        since = np.array([(clock - base) & 0xFFFFFFFF for clock, _ in w.records])
+        true = np.array([builder.machine.ns(w.begun + int(c), w.sm) for c in since])
+        mine = timeline.slices.row == i
+        found = np.stack([timeline.slices.start_ns[mine], timeline.slices.end_ns[mine]], 1).reshape(-1)
+        off.append(found - true)
+    return np.concatenate(off)
+
+
 def holds(builder: Builder, timeline: Timeline) -> bool:
     """Whether one shift brings every time to within the printed uncertainty of the truth."""
     off = errors(builder, timeline)
@@ -160,8 +192,44 @@ def test_a_change_beside_the_launch_only_leaves_that_calibration_out(when: float
 
 def test_a_change_by_a_thousandth_is_detected() -> None:
     machine = Machine(4, changes=[(520_000.0, 1.98 * 1.001)], seed=3)
-    _, timeline = run(machine, warps=200, span_ns=1_000_000, each=32)
-    assert timeline.clock.method == "per warp"
+    builder, timeline = run(machine, warps=200, span_ns=1_000_000, each=32)
+    assert timeline.clock.method == "fit, piecewise"
+    assert holds(builder, timeline)
+
+
+DIPS = [(40_000.0, 0.02, 6000.0), (40_000.0, 0.008, 9000.0), (40_000.0, 0.015, 4000.0), (40_000.0, 0.0, 1e4)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    late=st.sampled_from([0.0, 0.02, 0.1]),
+    depth=st.floats(0.0, 0.025),
+    tau=st.floats(3000.0, 12_000.0),
+    start=st.floats(39_000.0, 50_000.0),
+    warps=st.integers(4, 24),
+    period=st.integers(200, 4000),
+    tick=st.sampled_from([32, 32, 32, 1, 1024]),
+)
+def test_the_uncertainty_holds_when_the_clock_dips(
+    seed: int, late: float, depth: float, tau: float, start: float, warps: int, period: int, tick: int
+) -> None:
+    dips = [(start, depth, tau), (start + 500.0, depth / 3, tau * 2)]
+    machine = Machine(4, gap=6, jitter=2, tick=tick, dips=dips, ends=True, late=late, seed=seed)
+    builder, timeline = busy(machine, warps=warps, span_ns=30_000, period=period)
+    off = record_errors(builder, timeline)
+    assert off.max() - off.min() <= 2 * timeline.clock.uncertainty_ns + 1e-3
+
+
+@pytest.mark.parametrize("late", [0.0, 0.03])
+def test_a_dip_with_dense_readings_gives_5_ns(late: float) -> None:
+    machine = Machine(4, gap=6, jitter=2, dips=DIPS, ends=True, late=late, seed=1)
+    builder, timeline = busy(machine, warps=4 * 48, span_ns=20_000, period=800)
+    clock = timeline.clock
+    assert clock.method == "fit, piecewise" and "slower in the first" in clock.reason
+    off = record_errors(builder, timeline)
+    assert off.max() - off.min() <= 2 * clock.uncertainty_ns
+    assert clock.uncertainty_ns <= 5 and clock.median_ns < 3
 
 
 def test_the_timer_step_is_measured() -> None:

@@ -27,7 +27,10 @@ EPOCH = 1_764_400_000_000_000_000  # globaltimer counts nanoseconds from 1970
 class Machine:
     """Clocks of a made-up GPU. Times are true nanoseconds from the epoch above, of any precision.
 
-    `changes`: (ns, GHz) pairs, from when on the SM clock has another rate.
+    `changes`: (ns, GHz) pairs, from when on the SM clock has another rate. `dips`: one (ns, depth, tau) for
+    each clock domain, to which SMs belong in pairs by turns; from that time on its clock is slower by `depth`
+    of its rate and recovers exponentially. `ends`: end records carry readings of the timer, up to 8 cycles
+    late, or, a share `late` of them, up to 250.
     """
 
     def __init__(
@@ -40,30 +43,54 @@ class Machine:
         jitter: int = 0,
         position: float = 0.5,
         changes: Sequence[tuple[float, float]] = (),
+        dips: Sequence[tuple[float, float, float]] = (),
+        ends: bool = False,
+        late: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.sms, self.tick, self.gap, self.jitter, self.position = sms, tick, gap, jitter, position
         self.offsets = self.rng.integers(1 << 33, 1 << 45, sms)  # cycles; well over 2^32
+        self.dips, self.ends, self.late = tuple(dips), ends, late
         self.starts = np.array([0.0, *(at for at, _ in changes)])
         self.rates = np.array([ghz, *(rate for _, rate in changes)])
         self.before = np.concatenate([[0.0], np.cumsum(np.diff(self.starts) * self.rates[:-1])])
 
-    def cycles(self, ns: float) -> float:
-        """Cycles since time 0."""
+    def lost(self, ns: float, sm: int) -> float:
+        """Nanoseconds' worth of cycles that an SM's dip has cost until then."""
+        if not self.dips:
+            return 0.0
+        at, depth, tau = self.dips[sm // 2 % len(self.dips)]
+        return depth * tau * -float(np.expm1(-max(ns - at, 0.0) / tau))
+
+    def cycles(self, ns: float, sm: int = 0) -> float:
+        """An SM's cycles since time 0."""
+        ns -= self.lost(ns, sm)
         i = max(int(np.searchsorted(self.starts, ns, "right")) - 1, 0)
         return float(self.before[i] + (ns - self.starts[i]) * self.rates[i])
 
-    def ns(self, cycles: float) -> float:
+    def ns(self, cycles: float, sm: int = 0) -> float:
         """The inverse of `cycles`."""
         i = max(int(np.searchsorted(self.before, cycles, "right")) - 1, 0)
-        return float(self.starts[i] + (cycles - self.before[i]) / self.rates[i])
+        undipped = float(self.starts[i] + (cycles - self.before[i]) / self.rates[i])
+        ns = undipped
+        for _ in range(8 if self.dips else 0):  # a dip of 3 % leaves 3 % of the error
+            ns = undipped + self.lost(ns, sm)
+        return ns
+
+    def end_payload(self, sm: int, cycle: int) -> int:
+        """What an end record carries whose clock was read at a cycle."""
+        if not self.ends:
+            return 0
+        delay = self.rng.uniform(9, 250) if self.rng.random() < self.late else self.rng.uniform(2, 8)
+        time = EPOCH + int(self.ns(cycle + float(delay), sm) // 1)
+        return (time // self.tick * self.tick >> layout.TIME_SHIFT) & layout.PAYLOAD_MASK
 
     def read(self, sm: int, cycle: int) -> tuple[int, int, int]:
         """(time, clock, gap) of a reading of both clocks that starts at a cycle since time 0."""
         extra = int(self.rng.integers(0, self.jitter + 1)) if self.jitter else 0
         at = cycle + self.gap * self.position + (float(self.rng.uniform(0, extra)) if extra else 0.0)
-        time = (EPOCH + int(self.ns(at) // 1)) // self.tick * self.tick
+        time = (EPOCH + int(self.ns(at, sm) // 1)) // self.tick * self.tick
         return time, int(self.offsets[sm]) + cycle, self.gap + extra
 
     def anchors(self, each: int, at_ns: float, spacing_ns: float, sms: Sequence[int] | None = None) -> Any:
@@ -72,7 +99,7 @@ class Machine:
         for sm in range(self.sms) if sms is None else sms:
             at = at_ns
             for _ in range(each):
-                time, clock, gap = self.read(sm, round(self.cycles(at)))
+                time, clock, gap = self.read(sm, round(self.cycles(at, sm)))
                 made.append((time, clock, sm, gap))
                 at += spacing_ns * float(self.rng.uniform(0.5, 1.5))
         return np.array(made, layout.ANCHOR)
@@ -120,7 +147,7 @@ class Warp:
         return self.record(layout.KIND_BEGIN, name, payload)
 
     def end(self, name: str) -> Warp:
-        return self.record(layout.KIND_END, name)
+        return self.record(layout.KIND_END, name, self.builder.machine.end_payload(self.sm, self.now))
 
     def mark(self, name: str, payload: int = 0) -> Warp:
         return self.record(layout.KIND_MARK, name, payload)
@@ -172,7 +199,7 @@ class Builder:
         self, cta: int = 0, warp: int = 0, sm: int = 0, at_ns: float = 0.0, *, warps: int | None = None
     ) -> Warp:
         """A warp that begins at a true time. `warps`: of its CTA, by default as many as are built."""
-        made = Warp(self, cta, warp, sm, warps or 0, round(self.machine.cycles(at_ns)))
+        made = Warp(self, cta, warp, sm, warps or 0, round(self.machine.cycles(at_ns, sm)))
         self.warps.append(made)
         return made
 
@@ -196,7 +223,7 @@ class Builder:
 
     def true_ns(self, warp: Warp, cycle: int) -> float:
         """When a cycle of a warp's program is, from the first warp's begin."""
-        return self.machine.ns(cycle) - min(self.machine.ns(w.begun) for w in self.warps)
+        return self.machine.ns(cycle, warp.sm) - min(self.machine.ns(w.begun, w.sm) for w in self.warps)
 
 
 SHAPES = ("flat", "nested", "tokens", "values", "async", "mixed")

@@ -1,129 +1,38 @@
-"""Cycles to nanoseconds: one rate for the launch and one offset an SM, with a bound on what may be wrong.
+"""Cycles to nanoseconds, with a bound on what may be wrong.
 
-A reading of both clocks says: somewhere between cycle `clock` and `clock + gap` the true time was at least
-`time` and less than `time + tick`. Each is an upper and a lower bound on its SM's offset at a given rate; the
-rates at which all bounds of all SMs can hold are an interval, and so are, over these rates, the offsets. The
-middle is taken, half the widest interval is the uncertainty. No rate that satisfies all: the clock changed.
-
-Where most readings took the same shortest gap, the timer was read at one and the same place within it (three
-instructions in a row); that place shifts all SMs alike, so it cancels, and only what a gap has beyond the
-shortest is a slack. Where gaps vary throughout, all of a gap is.
+Where one rate fits all readings of a launch, it is taken (`clock_rate`). A GPU's clock often dips when a
+heavy kernel starts, by a different amount in each cluster of SMs; then each SM's time is a piecewise linear
+function of its cycles (`clock_curve`), if calibration says how fast an idle SM is. Failing that, each warp is
+placed by its own two readings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import layout
+from . import clock_curve, layout
+from .clock_rate import one_rate, per_warp
+from .conversion import Conversion
+from .readings import EndReadings, of_headers
 from .timeline import Clock
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_SLOWEST, _FASTEST = 0.1, 20.0  # GHz; no SM runs outside
-_NONE = (1.0, 0.0)  # an empty interval
-_ROUNDING = 1e-3  # ns; float64 on differences below 2^53
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """`start + scale * cycles since its clock_begin` is a warp's time in ns. [rows] each.
-
-    The first warp starts at 0.
-    """
-
-    clock: Clock
-    scale: Floats
-    start: Floats
-
-
-@dataclass(frozen=True)
-class _Readings:
-    """Anchors sorted by SM; `first` are the SMs' first ones, `times` relative to the first of all.
-
-    `lower` and `upper` are the cycles, from the SM's pivot, of the bounds time ≤ t and t < time + tick.
-    """
-
-    times: Floats
-    lower: Floats
-    upper: Floats
-    first: Ints
-    tick: float
-
-    def edges(self, rate: float) -> tuple[Floats, Floats, Floats, Floats]:
-        """[SMs] lowest and highest offset at a rate (ns a cycle), and the cycles that set them."""
-        low, high = self.times - rate * self.lower, self.times + self.tick - rate * self.upper
-        lowest, highest = np.maximum.reduceat(low, self.first), np.minimum.reduceat(high, self.first)
-        each = np.diff(self.first, append=low.size)
-        at_low = np.where(low == np.repeat(lowest, each), self.lower, np.inf)
-        at_high = np.where(high == np.repeat(highest, each), self.upper, np.inf)
-        return (
-            lowest,
-            highest,
-            np.minimum.reduceat(at_low, self.first),
-            np.minimum.reduceat(at_high, self.first),
-        )
-
-    def rates(self) -> tuple[float, float]:
-        """The interval of feasible rates, ns a cycle; first > second if there are none.
-
-        The room between an SM's bounds is a minimum of lines over the rate: from outside, Newton's steps are
-        each a line's zero, hence a bound, and they end at the interval's edge.
-        """
-        slow, fast = 1 / _FASTEST, 1 / _SLOWEST
-        for _ in range(200):
-            lowest, highest, at_low, at_high = self.edges(fast)
-            room, slope = highest - lowest, at_low - at_high
-            short = room < -_ROUNDING
-            if not short.any():
-                break
-            if (slope[short] >= 0).any():
-                return _NONE  # a line that only a greater rate would satisfy
-            fast = min(fast, float((fast - (room[short] + _ROUNDING / 2) / slope[short]).min()))
-        if fast < slow:
-            return _NONE
-        for _ in range(200):
-            lowest, highest, at_low, at_high = self.edges(slow)
-            room, slope = highest - lowest, at_low - at_high
-            short = room < -_ROUNDING
-            if not short.any():
-                break
-            if (slope[short] <= 0).any():
-                return _NONE
-            slow = max(slow, float((slow - (room[short] + _ROUNDING / 2) / slope[short]).max()))
-        return (slow, fast) if slow <= fast else _NONE
-
-    def offsets(self, slow: float, middle: float, fast: float) -> tuple[Floats, Floats]:
-        """[SMs] bounds on the offsets over all rates of an interval.
-
-        The highest offset is a concave function of the rate, the lowest a convex one: no point lies beyond
-        where the tangents of two others meet.
-        """
-        edges = [(rate, *self.edges(rate)) for rate in (slow, middle, fast)]
-        lowest, highest = edges[0][1], edges[0][2]
-        for (a, low_a, high_a, at_low_a, at_high_a), (b, low_b, high_b, at_low_b, at_high_b) in pairwise(
-            edges
-        ):
-            highest = np.maximum(highest, _peak(a, b, high_a, high_b, -at_high_a, -at_high_b))
-            lowest = np.minimum(lowest, -_peak(a, b, -low_a, -low_b, at_low_a, at_low_b))
-        return lowest, highest
-
-
-def _peak(a: float, b: float, ya: Floats, yb: Floats, ma: Floats, mb: Floats) -> Floats:
-    """A bound on a concave function between a and b, from its values and slopes there."""
-    ends = np.maximum(ya, yb)
-    inside = (ma > 0) & (mb < 0)
-    x = np.where(inside, (yb - ya + ma * a - mb * b) / np.where(inside, ma - mb, 1.0), a)
-    return np.where(inside, np.maximum(ends, ya + ma * (np.clip(x, a, b) - a)), ends)
+_DIP = 0.003  # of the rate; less is not worth a word
+_OVER = 2000.0  # ns over which a slope is taken
+_ROUNDING = 1e-3
 
 
 def convert(
-    headers: NDArray[Any], anchors: NDArray[Any], last: Ints, meta: Mapping[str, Any] | None = None
+    headers: NDArray[Any],
+    anchors: NDArray[Any],
+    last: Ints,
+    meta: Mapping[str, Any] | None = None,
+    ends: EndReadings | None = None,
 ) -> Conversion:
     """Fit the clocks of a launch.
 
@@ -132,48 +41,20 @@ def convert(
     """
     if not headers.size:
         return Conversion(Clock("fit", 0.0, 0.0, 0.0, 0), np.zeros(0), np.zeros(0))
-    closed = headers["magic"] == layout.MAGIC_CLOSED
-    ends = headers[closed]
-    own = np.concatenate(
-        [
-            _anchors(headers["time_begin"], headers["clock_begin"], headers["sm"], headers["gap_begin"]),
-            _anchors(ends["time_end"], ends["clock_end"], ends["sm"], ends["gap_end"]),
-        ]
-    )
+    own = of_headers(headers)
     tick = timer_step(np.concatenate([own["time"], anchors["time"]]))
-    for used, left_out in _choices(own, anchors):
-        for slack in _slacks(used["gap"]):
-            made = _fit(headers, used, last, tick, slack, left_out, meta or {})
-            if made:
-                return made
-    return _per_warp(headers, closed, last, tick, len(own) + len(anchors), meta or {})
-
-
-def _anchors(time: Any, clock: Any, sm: Any, gap: Any) -> NDArray[Any]:
-    made = np.empty(time.shape, layout.ANCHOR)
-    made["time"], made["clock"], made["sm"], made["gap"] = time, clock, sm, gap
-    return made
-
-
-def _choices(own: NDArray[Any], anchors: NDArray[Any]) -> Iterator[tuple[NDArray[Any], str]]:
-    """Which readings to try together: all; if they disagree, without the calibration after or before."""
-    changed = "the clock changed between the launch and the calibration {} it, which is left out"
-    if anchors.size:
-        yield np.concatenate([anchors, own]), ""
-        before = anchors["time"] <= own["time"].min()
-        if before.any() and not before.all():
-            yield np.concatenate([anchors[before], own]), changed.format("after")
-            yield np.concatenate([anchors[~before], own]), changed.format("before")
-        yield own, changed.format("around" if before.any() and not before.all() else "beside")
-    else:
-        yield own, ""
-
-
-def _slacks(gap: NDArray[Any]) -> list[float]:
-    """What to take off the gaps: the shortest one if most readings have it (to 2 cycles); else nothing."""
-    shortest = int(gap.min())
-    regular = np.count_nonzero(gap <= shortest + 2) * 2 > gap.size
-    return [float(shortest), 0.0] if regular and shortest else [0.0]
+    made = one_rate(headers, own, anchors, last, tick, meta or {})
+    more = ends is not None and ends.row.size > 0
+    if made and not made.clock.reason and not (ends and more and _contradicted(made, headers, ends, tick)):
+        return made
+    curve = _curve(headers, own, anchors, last, tick, meta or {}, ends if more else None)
+    closed = headers["magic"] == layout.MAGIC_CLOSED
+    single = per_warp(headers, closed, last, tick, len(own) + len(anchors), meta or {})
+    if made and made.clock.reason and not (curve or more):
+        return made  # the readings left out contradict even what a curve allows
+    if curve and curve.clock.uncertainty_ns <= single.clock.uncertainty_ns:
+        return curve
+    return single
 
 
 def timer_step(times: NDArray[Any]) -> float:
@@ -191,116 +72,137 @@ def timer_step(times: NDArray[Any]) -> float:
     return float(np.gcd.reduce(steps))
 
 
-def _fit(
-    headers: NDArray[Any],
-    used: NDArray[Any],
-    last: Ints,
-    tick: float,
-    slack: float,
-    reason: str,
-    meta: Mapping[str, Any],
-) -> Conversion | None:
-    """None if no rate fits."""
-    used = used[np.argsort(used["sm"], kind="stable")]
-    sms, first, sm_of = np.unique(used["sm"], return_index=True, return_inverse=True)
-    epoch = used["time"].min()
-    times = (used["time"] - epoch).astype(np.float64)
-    pivot = _pivots(headers, used, times, first, sm_of, epoch)
-    upper = _since(used["clock"], pivot[sm_of])
-    readings = _Readings(times, upper + used["gap"] - slack, upper, first, tick)
-    slow, fast = readings.rates()
-    if slow > fast:
-        return None
-    rate = _rate(slow, fast, meta)
-    lowest, highest = readings.offsets(slow, rate, fast)
-    sm = np.searchsorted(sms, headers["sm"])
-    cycles = _since(headers["clock_begin"], pivot[sm])
-    start = (lowest[sm] + highest[sm]) / 2 + rate * cycles
-    reach = float(np.maximum(np.abs(cycles), np.abs(cycles + last)).max())
-    uncertainty = float((highest[sm] - lowest[sm]).max()) / 2 + max(fast - rate, rate - slow) * reach
-    clock = Clock("fit", 1 / rate, tick, uncertainty, int(used.size), reason)
-    return Conversion(clock, np.full(start.shape, rate), start - start.min())
+def _end_step(tick: float) -> float:
+    """How far beyond its floored reading the timer may have been: its step, and what flooring took off."""
+    floor = 1 << layout.TIME_SHIFT
+    return tick if tick % floor == 0 else tick + floor
 
 
-def _since(clock: NDArray[Any], pivot: NDArray[Any]) -> Floats:
-    """Cycles from a pivot, exact although both are above 2^53."""
-    return (clock - pivot).view(np.int64).astype(np.float64)
+def _contradicted(made: Conversion, headers: NDArray[Any], ends: EndReadings, tick: float) -> bool:
+    """Whether end records read the timer earlier than one rate, for all its uncertainty, has them."""
+    epoch = headers["time_begin"].min()
+    row = np.arange(headers.size)
+    reached = (headers["time_begin"] - epoch).astype(np.float64) - made.ns(row, headers["gap_begin"])
+    within = (ends.time - epoch).view(np.int64) + _end_step(tick) - made.ns(ends.row, ends.cycle)
+    return bool(within.min() < reached.max() - 2 * made.clock.uncertainty_ns - _ROUNDING)
 
 
-def _pivots(
-    headers: NDArray[Any], used: NDArray[Any], times: Floats, first: Ints, sm_of: Ints, epoch: Any
-) -> NDArray[np.uint64]:
-    """[SMs] about the cycle that each SM counts at the middle of the trace: one instant for all.
+def idle_rate(anchors: NDArray[Any], middle: Any, meta: Mapping[str, Any]) -> float | None:
+    """ns a cycle of an SM that does nothing: the faster one of the calibrations before and after.
 
-    Offsets are looked for there: then a wrong rate shifts all SMs alike, not against each other.
+    Without calibration the device's highest rate; None if that is unknown too.
     """
-    last_of = np.append(first[1:], used.size) - 1
-    earliest = np.minimum.reduceat(used["clock"], first)
-    since = (used["clock"] - earliest[sm_of]).astype(np.float64)
-    longest = np.maximum.reduceat(since, first)
-    spans = np.maximum.reduceat(times, first) - np.minimum.reduceat(times, first)
-    rate = float(spans.sum() / longest.sum()) if longest.sum() > 0 else 1.0
-    rate = min(max(rate, 1 / _FASTEST), 1 / _SLOWEST)
-    ends = np.maximum(headers["time_end"], headers["time_begin"])
-    middle = (float(headers["time_begin"].min() - epoch) + float(ends.max() - epoch)) / 2
-    ahead = np.rint((middle - times[last_of]) / rate).astype(np.int64)
-    return used["clock"][last_of] + ahead.view(np.uint64)
-
-
-def _rate(slow: float, fast: float, meta: Mapping[str, Any]) -> float:
-    """The middle of the interval; if that says little, the device's own rate where it is possible."""
-    if fast <= slow * 1.02:
-        return (slow + fast) / 2
+    found = []
+    for part in (anchors[anchors["time"] <= middle], anchors[anchors["time"] > middle]):
+        if part.size < 8:
+            continue
+        part = part[np.argsort(part["sm"], kind="stable")]
+        _, first, sm = np.unique(part["sm"], return_index=True, return_inverse=True)
+        x = (part["clock"] - part["clock"][first][sm]).view(np.int64).astype(np.float64)
+        y = (part["time"] - part["time"].min()).astype(np.float64)
+        count = np.bincount(sm)
+        x -= (np.bincount(sm, x) / count)[sm]
+        y -= (np.bincount(sm, y) / count)[sm]
+        spread = np.bincount(sm, x * x)
+        long = (count >= 8) & (spread / count > 500.0**2)
+        if long.any():
+            found.append(float(np.median(np.bincount(sm, x * y)[long] / spread[long])))
+    if found:
+        return min(found)
     device = meta.get("device")
     mhz = device.get("sm_clock_max_mhz") if isinstance(device, Mapping) else None
-    if isinstance(mhz, (int, float)) and mhz > 0 and slow <= 1000 / mhz <= fast:
-        return 1000 / mhz
-    return float(np.sqrt(slow * fast)) if fast > slow * 1.5 else (slow + fast) / 2
+    return 1000 / mhz if isinstance(mhz, (int, float)) and mhz > 0 else None
 
 
-def _per_warp(
+def _curve(
     headers: NDArray[Any],
-    closed: NDArray[np.bool_],
+    own: NDArray[Any],
+    anchors: NDArray[Any],
     last: Ints,
     tick: float,
-    anchors: int,
     meta: Mapping[str, Any],
-) -> Conversion:
-    """Each warp by its two own readings; no bound holds between them, so rates seen elsewhere set one."""
+    ends: EndReadings | None,
+) -> Conversion | None:
+    """By a curve an SM; None if there is no idle rate, or it and its limits are contradicted."""
+    rate = idle_rate(anchors, headers["time_begin"].min(), meta)
+    if rate is None:
+        return None
+    sms, first, sm = np.unique(headers["sm"], return_index=True, return_inverse=True)
+    pivot_clock, pivot_time = headers["clock_begin"][first], headers["time_begin"][first]
     epoch = headers["time_begin"].min()
-    begin = (headers["time_begin"] - epoch).astype(np.float64)
-    length = np.where(closed, (headers["clock_end"] - headers["clock_begin"]).astype(np.float64), 0.0)
-    time = np.where(closed, (headers["time_end"] - headers["time_begin"]).astype(np.float64), 0.0)
-    early, late = (
-        headers["gap_begin"].astype(np.float64),
-        np.where(closed, headers["gap_end"], 0).astype(float),
-    )
-    if length.sum() > 0 and time.sum() > 0:
-        usual = min(max(float(time.sum() / length.sum()), 1 / _FASTEST), 1 / _SLOWEST)
-    else:
-        usual = _rate(1 / _FASTEST, 1 / _SLOWEST, meta)
-    # The rate nearest to the usual one that both readings of a warp allow: a short warp's own quotient is
-    # mostly the timer's step.
-    slow = np.where(closed, (time - tick) / np.maximum(length + late, 1), 0)
-    fast = np.where(closed, (time + tick) / np.maximum(length - early, 1), np.inf)
-    scale = np.clip(np.clip(usual, slow, np.maximum(slow, fast)), 1 / _FASTEST, 1 / _SLOWEST)
-    lowest = np.maximum(
-        begin - scale * early, np.where(closed, begin + time - scale * (length + late), -np.inf)
-    )
-    highest = np.minimum(begin + tick, np.where(closed, begin + time + tick - scale * length, np.inf))
-    start = (lowest + highest) / 2
-    # True times at both readings lie between the bounds there; between them the rate may have been any seen.
-    at_begin = np.maximum(begin + tick - start, start - begin + scale * early)
-    end = start + scale * length
-    at_end = np.maximum(begin + time + tick - end, end - begin - time + scale * late)
-    off = np.where(closed, np.maximum(at_begin, at_end), at_begin)
-    bend = float(scale.max() - scale.min()) * np.maximum(length, last) / 4
+
+    def axis(clock: NDArray[Any], which: Ints) -> Floats:
+        return (clock - pivot_clock[which]).view(np.int64) * rate
+
+    begin = axis(headers["clock_begin"], sm)
+    stop = begin + last * rate
+    calibration = anchors[np.isin(anchors["sm"], sms)]
+    used = np.concatenate([calibration, own])
+    of = np.searchsorted(sms, used["sm"])
+    x = axis(used["clock"], of)
+    lag = (used["time"] - pivot_time[of]).view(np.int64) - x
+    low, high = lag - rate * used["gap"], lag + tick
+    soft = np.zeros(x.size, bool)
+    if ends is not None:
+        more = begin[ends.row] + ends.cycle * rate
+        of_more = sm[ends.row]
+        lag = (ends.time - pivot_time[of_more]).view(np.int64) - more
+        x, of = np.concatenate([x, more]), np.concatenate([of, of_more])
+        low, high = np.concatenate([low, lag]), np.concatenate([high, lag + _end_step(tick)])
+        soft = np.concatenate([soft, np.ones(lag.size, bool)])
+    apart = max(1e8, 1e3 * float(np.abs(x).max()))
+    place = sm * apart
+    order = np.argsort(x + of * apart)
+    points = clock_curve.Points((x + of * apart)[order], low[order], high[order], soft[order])
+    each = np.arange(sms.size)
+    starts = np.full(sms.size, np.inf)
+    stops = np.full(sms.size, -np.inf)
+    np.minimum.at(starts, sm, begin)
+    np.maximum.at(stops, sm, stop)
+    curve = clock_curve.fit(points, starts + each * apart, stops + each * apart)
+    if curve is None:
+        return None
+    begin, stop = begin + place, stop + place
+    part = np.searchsorted(each * apart + starts - apart / 2, curve.x, side="right") - 1
+    since = (pivot_time - epoch).astype(np.float64)
+    time = np.maximum.accumulate(curve.x + since[part] + curve.lag) - part * apart
+    zero = float(np.interp(begin, curve.x, time).min())
+    covered = _covered(curve.x, begin, stop)
+    off = np.maximum(curve.high - curve.lag, curve.lag - curve.low)[covered]
+    took = float((np.interp(stop, curve.x, time) - np.interp(begin, curve.x, time)).sum())
     clock = Clock(
-        "per warp",
-        1 / usual,
+        "fit, piecewise",
+        float(last.sum()) / took if took > 0 else 1 / rate,
         tick,
-        float((off + bend).max()),
-        anchors,
-        "the clock changed during the trace: no one rate fits; each warp is placed by its own two readings",
+        float(off.max()),
+        int(x.size),
+        _dip(curve, part, covered, time - zero),
+        float(np.median(off)),
     )
-    return Conversion(clock, scale, start - start.min())
+    return Conversion(clock, np.full(sm.shape, rate), begin, curve.x, time - zero)
+
+
+def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:
+    """Which knots matter to rows from `begin` to `stop`: those within and one to either side."""
+    first = np.searchsorted(x, begin, side="right") - 1
+    last = np.searchsorted(x, stop, side="left")
+    change = np.bincount(np.maximum(first, 0), minlength=x.size + 1)
+    change = change - np.bincount(np.minimum(last, x.size - 1) + 1, minlength=x.size + 1)
+    return np.cumsum(change)[: x.size] > 0
+
+
+def _dip(curve: clock_curve.Curve, part: Ints, covered: NDArray[np.bool_], time: Floats) -> str:
+    """A word on how much the clock slowed down, and for how long."""
+    reach = max(1, round(_OVER / float(curve.x[1] - curve.x[0]))) if curve.x.size > 1 else 1
+    if curve.x.size <= reach:
+        return ""
+    same = (part[reach:] == part[:-reach]) & covered[reach:] & covered[:-reach]
+    rise = curve.lag[reach:] - curve.lag[:-reach]
+    # What the bounds at both ends leave no doubt of.
+    sure = curve.low[reach:] - curve.high[:-reach] > 0
+    slower = np.where(same & sure, rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
+    most = float(slower.max())
+    if most < _DIP:
+        return ""
+    until = float(time[reach:][slower > max(_DIP, most / 10)].max())
+    return f"the clock ran up to {most:.1%} slower in the first {until / 1e3:.0f} µs"

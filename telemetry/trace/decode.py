@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from . import layout
 from .chunk import Chunk, Instants, Ranges, unwrap
-from .clock import Conversion, convert
+from .clock import convert
+from .conversion import Conversion
 from .pairing import Problems
+from .readings import of_ends
 from .rows import begun, kept, validate, where
 from .timeline import Marks, Mispaired, RawTrace, Slices, Timeline, Warps
 
@@ -39,7 +41,8 @@ def decode(raw: RawTrace) -> Timeline:
     cells = np.ascontiguousarray(raw.records).view("<u8").reshape(raw.records.shape)
     closed = headers["magic"] == layout.MAGIC_CLOSED
     last = _last_cycles(cells, rows, headers, counts, closed)
-    conversion = convert(headers, raw.anchors, last, raw.meta)
+    ends = of_ends(cells, rows, headers, counts, last)
+    conversion = convert(headers, raw.anchors, last, raw.meta, ends)
     dropped = np.where(closed, np.maximum(headers["count"].astype(np.int64) - capacity, 0), 0)
     full = (dropped > 0) | (~closed & (counts == capacity))
     problems, raw_records = Problems(_MAX_LISTED), np.zeros(rows.size, np.int64)
@@ -61,13 +64,13 @@ def decode(raw: RawTrace) -> Timeline:
         raw_records[part] = chunk.raw_records
         notes += chunk.notes
         elsewhere += chunk.elsewhere
-    start = conversion.start
+    each = np.arange(rows.size)
     warps = Warps(
         headers["cta"].astype(np.int32),
         headers["warp"].astype(np.int32),
         headers["sm"].astype(np.int32),
-        start,
-        start + conversion.scale * last,
+        conversion.ns(each, 0),
+        conversion.ns(each, last),
         counts - raw_records,
         dropped,
         closed,
@@ -77,7 +80,7 @@ def decode(raw: RawTrace) -> Timeline:
             int(warps.cta[p.row]),
             int(warps.warp[p.row]),
             raw.stages[p.stage] if p.stage >= 0 else "",
-            float(start[p.row] + conversion.scale[p.row] * p.cycle),
+            float(conversion.ns(p.row, p.cycle)),
             p.text(raw.stages),
         )
         for p in problems.listed
@@ -149,18 +152,14 @@ def _chunks(cta: NDArray[np.uint32], counts: Ints) -> Iterator[slice]:
 
 def _timed(ranges: Ranges, instants: Instants, conversion: Conversion, part: slice) -> tuple[Slices, Marks]:
     """Rows of the whole trace, and nanoseconds."""
-    start, scale = conversion.start[part], conversion.scale[part]
-    same = bool((scale == scale[0]).all())
+    first = np.int32(part.start)
 
     def ns(row: NDArray[np.int32], cycle: NDArray[Any]) -> NDArray[np.float64]:
-        time = cycle * (scale[0] if same else scale[row])
-        time += start[row]
-        return time
+        return conversion.ns(row + first, cycle)
 
     begin, end = ns(ranges.row, ranges.start), ns(ranges.end_row, ranges.end)
     if ranges.end_row is not ranges.row:
         np.maximum(end, begin, out=end)  # two warps' own clocks may disagree
-    first = np.int32(part.start)
     row = ranges.row + first
     slices = Slices(
         row,

@@ -93,10 +93,11 @@ class Mispaired:
 class Clock:
     """How cycles became nanoseconds.
 
-    `method`: "fit" (one rate, an offset an SM) or "per warp" (the clock changed within the trace: each warp
-    by its own two anchors), with `reason`. Every time is within ±`uncertainty_ns` of one true axis: two
-    events whose times differ by more than twice that happened in that order, wherever they ran. Within an
-    SM, times differ by whole cycles exactly ("fit").
+    `method`: "fit" (one rate, an offset an SM), "fit, piecewise" (the clock's rate changed: a curve an SM) or
+    "per warp" (too few readings for that: each warp by its own two), with `reason`. Every time is within
+    ±`uncertainty_ns` of one true axis: two events whose times differ by more than twice that happened in that
+    order, wherever they ran; `median_ns` is the half-width that half of the launch keeps within (0: not
+    known, or the same). Within an SM, times differ by whole cycles exactly ("fit"). `ghz` is the mean rate.
     """
 
     method: str
@@ -105,6 +106,7 @@ class Clock:
     uncertainty_ns: float
     anchors: int
     reason: str = ""
+    median_ns: float = 0.0
 
 
 @dataclass(frozen=True)
