@@ -96,13 +96,8 @@ extern "C" __global__ void gemm_cuda(const float *__restrict__ a, const float *_
     const long long tiles = (k + TILE_K - 1) / TILE_K;
     for (long long t = 0; t < tiles; ++t) {
         const int buffer = int(t & 1);
-        if (t + 1 < tiles) {
-            WD_PUSH(load, t + 1);
-            load(t + 1);
-            WD_POP(load);
-        }
+        if (t + 1 < tiles) load(t + 1);  // unmarked: a record costs a warp as much as a row of multiply-adds
         WD_PUSH(compute, t);
-        WD_PIN(sum);
 #pragma unroll STEPS
         for (int kk = 0; kk < TILE_K; ++kk) {
             float a_part[THREAD_M], b_part[THREAD_N];

@@ -142,13 +142,13 @@ def make(
                     for i in range(outputs):
                         total[i] = pin(total[i])
             if t + 1 < whole:
-                if buffers == 1:
-                    with stage("wait", t + 1):
+                # One stage, so that a tile takes four records: they cost the warp as much as arithmetic does.
+                with stage("wait"):
+                    if buffers == 1:
                         cuda.syncthreads()
-                else:
-                    buffer ^= 1
-                # The loads were issued before the last tile's arithmetic; here they must have arrived.
-                with stage("load", t + 1):
+                    else:
+                        buffer ^= 1
+                    # The loads were issued before the last tile's arithmetic; here they must have arrived.
                     for i in range(a_vectors):
                         for j in range(vector):
                             to = buffer * a_size + (a_col + j) * a_pitch + a_row + i * a_step
@@ -156,7 +156,6 @@ def make(
                     for i in range(b_vectors):
                         to = buffer * b_size + (b_row + i * b_step) * tile_n + b_col
                         move(b_tile, to, b_next, i * vector)
-                with stage("wait", t + 1):
                     cuda.syncthreads()
 
         # What is left of k, or all of it if a row's pitch rules vector loads out: element by element.

@@ -181,7 +181,6 @@ __device__ __forceinline__ void consume(const Problem &p, float *c, const float 
         const float *a_slot = a_ring + turn.slot * A_SIZE + thread_row * A_PITCH;
         const float *b_slot = b_ring + turn.slot * B_SIZE + thread_col;
         WD_PUSH(compute, t);
-        WD_PIN(sum);
 #pragma unroll
         for (int kk = 0; kk < TILE_K; kk += 4) {
             float a_part[THREAD_M][4];
