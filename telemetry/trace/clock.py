@@ -159,7 +159,7 @@ def _curve(
     stops = np.full(sms.size, -np.inf)
     np.minimum.at(starts, sm, begin)
     np.maximum.at(stops, sm, stop)
-    curve = clock_curve.fit(points, starts + each * apart, stops + each * apart)
+    curve = clock_curve.fit(points, starts + each * apart, stops + each * apart, tick)
     if curve is None:
         return None
     begin, stop = begin + place, stop + place

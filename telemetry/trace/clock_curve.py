@@ -27,16 +27,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _FALL, _RISE = 0.0025, DIP  # of the rate: faster than idle, slower
-_SLOPES = 25  # tried in a window
+_SLOPES = 17  # tried in a window
 _EDGE = 24.0  # ns by which a tried line's ends differ at most from the middle one's
 _SHORTEST, _LONGEST = 500.0, 16_000.0  # ns, windows
-_MOST_KNOTS = 60_000
+_MOST_KNOTS = 16_000
 _AROUND = 12  # knots to either side
 _LEEWAY = 0.2  # of the bounds' half-width, for smoothing
 _SAFETY = 1.5  # on the measured bend
 _MOST_LATE, _USUALLY_LATE = 64.0, 16.0  # ns, allowances for delays
 _TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
 _ROUNDING = 1e-6
+_COARSE = 64.0
 _FAR = 1e18
 
 
@@ -87,11 +88,12 @@ def _grid(start: Floats, stop: Floats, step: float) -> _Grid:
     return _Grid(start, stop, np.cumsum(count) - count, count, step)
 
 
-def fit(points: Points, start: Floats, stop: Floats) -> Curve | None:
+def fit(points: Points, start: Floats, stop: Floats, tick: float) -> Curve | None:
     """Lags between `start` and `stop` of each SM (ascending, not overlapping); None if no lag is possible.
 
     Each part must have readings; points outside of all parts belong to the nearest side of their SM's and
     act on the envelope only. Parts must lie so far apart that the envelope can't reach from one to another.
+    A timer that steps by more than some `_COARSE` ns shows too little of how the lag bends: envelope only.
     """
     total = float((stop - start).sum())
     step = max(_SHORTEST / 2, total / _MOST_KNOTS)
@@ -100,32 +102,27 @@ def fit(points: Points, start: Floats, stop: Floats) -> Curve | None:
     if off > _TOLERATED:
         return None
     points = Points(points.x, points.low - off / 2, points.high + off / 2, points.soft)
-    soft, dropped, allowance = bool(points.soft.any()), 0, 0.0
+    soft, windows, low, allowance = bool(points.soft.any()), tick <= _COARSE, points.low, 0.0
+    late, above = np.zeros(points.x.size, bool), np.full(fine.x.size, _FAR)
     if soft:
-        allowance = _MOST_LATE
-        for _ in range(2):
+        allowance = _MOST_LATE if windows else 2 * tick
+        for _ in range(2 if windows else 0):
             bounds = _bounded(points, points.lowered(allowance), fine, quick=True)
             allowance = _delay(points, fine, bounds, allowance)
-    low = points.lowered(allowance)
-    if soft:
-        ceiling = _envelope(points.x, points.high, points.x, _RISE, _FALL)
-        late = points.soft & (low > ceiling)
+            above = bounds[1]
+        low = points.lowered(allowance)
+        late = points.soft & (low > _envelope(points.x, points.high, points.x, _RISE, _FALL))
+        if windows:
+            inside = _inside(points.x, start, stop)
+            late |= points.soft & inside & (low > np.interp(points.x, fine.x, above))
         low = np.where(late, -_FAR, low)
-        dropped = int(np.count_nonzero(late))
-    bounds = _bounded(points, low, fine)
-    if soft:  # once more without those that the closer bounds show to be late
-        late = points.soft & (low > np.interp(points.x, fine.x, bounds[1])) & (low > -_FAR)
-        late &= _inside(points.x, start, stop)
-        dropped += int(np.count_nonzero(late))
-        if late.any():
-            low = np.where(late, -_FAR, low)
-            bounds = _bounded(points, low, fine)
+    bounds = _bounded(points, low, fine, windows=windows)
     lowest, highest = bounds
     if soft:
         lowest = np.minimum(lowest, highest - _usual(highest - lowest))
     middle, room = (lowest + highest) / 2, _LEEWAY * (highest - lowest) / 2
     lag = np.clip(_smooth(middle, fine), middle - room, middle + room)
-    return Curve(fine.x, lag, lowest, highest, allowance, dropped)
+    return Curve(fine.x, lag, lowest, highest, allowance, int(np.count_nonzero(late)))
 
 
 def _contradiction(points: Points, x: Floats) -> float:
@@ -150,14 +147,14 @@ def _usual(width: Floats) -> Floats:
     return around[:, _AROUND]
 
 
-def _smooth(lag: Floats, grid: _Grid) -> Floats:
-    """The mean over five knots, fewer at a part's ends: slopes, hence durations, then hardly jitter."""
+def _smooth(lag: Floats, grid: _Grid, reach: int = 2) -> Floats:
+    """The mean over `reach` knots to either side, fewer at a part's ends."""
     total = np.concatenate([[0.0], np.cumsum(lag - lag.mean())])
     part = np.repeat(np.arange(grid.count.size), grid.count)
     index = np.arange(lag.size)
-    reach = np.minimum(index - grid.first[part], grid.first[part] + grid.count[part] - 1 - index)
-    reach = np.minimum(reach, 2)
-    return (total[index + reach + 1] - total[index - reach]) / (2 * reach + 1) + lag.mean()
+    room = np.minimum(index - grid.first[part], grid.first[part] + grid.count[part] - 1 - index)
+    room = np.minimum(room, reach)
+    return (total[index + room + 1] - total[index - room]) / (2 * room + 1) + lag.mean()
 
 
 def _delay(points: Points, grid: _Grid, bounds: tuple[Floats, Floats], before: float) -> float:
@@ -189,7 +186,9 @@ def _envelope(at: Floats, high: Floats, x: Floats, rise: float, fall: float) -> 
     return np.minimum(before[i] + rise * x, after[j] - fall * x)
 
 
-def _bounded(points: Points, low: Floats, grid: _Grid, *, quick: bool = False) -> tuple[Floats, Floats]:
+def _bounded(
+    points: Points, low: Floats, grid: _Grid, *, quick: bool = False, windows: bool = True
+) -> tuple[Floats, Floats]:
     """Bounds of the lag at the knots, from windows. `quick`: from short ones only."""
     x = grid.x
     highest = _envelope(points.x, points.high, x, _RISE, _FALL)
@@ -197,23 +196,27 @@ def _bounded(points: Points, low: Floats, grid: _Grid, *, quick: bool = False) -
     if points.soft.any():  # a late reading must not make the impossible of the possible
         hard = -_envelope(points.x, -np.where(points.soft, -_FAR, low), x, _FALL, _RISE)
         lowest = np.where(lowest > highest, hard, lowest)
+    if not windows:
+        return lowest, highest
     best_low, best_high = lowest.copy(), highest.copy()
     bent, longest = np.zeros(x.size), 4 * _SHORTEST if quick else _LONGEST
     near = _inside(points.x, grid.start - _LONGEST, grid.stop + _LONGEST)
     lows, highs = _closest(points.x, -low, grid.step, near), _closest(points.x, points.high, grid.step, near)
     for straightened in (False,) if quick else (False, True):
         if straightened:
-            # Once more less a smooth curve through what was found: the rest bends less, so that wider windows
-            # do. Points beyond the knots, where there is no curve, are left out.
-            bent = (best_low + best_high) / 2
-            for _ in range(4):
-                bent = _smooth(bent, grid)
             lows = lows[_inside(points.x[lows], grid.start, grid.stop)]
             highs = highs[_inside(points.x[highs], grid.start, grid.stop)]
-        lower = points.x[lows], low[lows] - np.interp(points.x[lows], x, bent)
-        upper = points.x[highs], points.high[highs] - np.interp(points.x[highs], x, bent)
-        step = grid.step
+        middle, step = (best_low + best_high) / 2, grid.step
         while 2 * step <= max(longest, 4 * grid.step):
+            if straightened:
+                # Once more less a smooth curve through what was found: the rest bends less, so that wider
+                # windows do. What the curve has of its own must be no finer than a window, to be seen.
+                # Points beyond the knots, where there is no curve, are left out.
+                bent = middle
+                for _ in range(3):
+                    bent = _smooth(bent, grid, round(step / grid.step))
+            lower = points.x[lows], low[lows] - np.interp(points.x[lows], x, bent)
+            upper = points.x[highs], points.high[highs] - np.interp(points.x[highs], x, bent)
             found = _windows(lower, upper, grid, step, (best_low + best_high) / 2 - bent, straightened)
             a, b = np.maximum(found[0] + bent, lowest), np.minimum(found[1] + bent, highest)
             better = (b - a < best_high - best_low) & (a <= best_high) & (b >= best_low) & (a <= b)
@@ -270,6 +273,16 @@ def _windows(
     guess = np.where(known, least[at, best], 0.0) / 2 + np.where(known, most[at, best], 0.0) / 2
     bend = np.maximum(-room[at, best], 0.0) / 2
     bend = np.maximum(bend, _bend(np.where(known, guess, np.interp(knots, fine_x, middle)), grid))
+    if step >= 4 * fine.step:  # what closer windows have found bends within this one
+        found = _smooth(middle, fine, round(step / fine.step / 4))
+        centres = np.clip(knots, grid.start[part] + step / 2, grid.stop[part] - step / 2)
+        for reach in (step / 2, step):
+            sides = (np.clip(centres + side, grid.start[part], grid.stop[part]) for side in (-reach, reach))
+            second = sum(np.interp(side, fine_x, found) for side in sides) - 2 * np.interp(
+                centres, fine_x, found
+            )
+            bend = np.maximum(bend, np.abs(second) / 4)
+    known &= np.isfinite(bend)
     bend = _SAFETY * _local_most(_local_most(np.where(known, bend, 0.0), grid), grid)
     allowed = room >= -2 * bend[:, None]
     cut = (allowed[:, 0] & possible[:, 0]) | (allowed[:, -1] & possible[:, -1])
@@ -322,15 +335,20 @@ def _bend(lag: Floats, grid: _Grid) -> Floats:
     """How far the lag is off a line in each knot's window, from its values two knots to either side.
 
     For an even bend that is a sixteenth of the second difference. A kink within the window makes it twice as
-    much, and the second differences nearby unequal.
+    much, and the second differences nearby unequal. At a part's ends those of next knots count too, as the
+    bend may be the greatest there. Infinite where there are not even three knots.
     """
     part = np.repeat(np.arange(grid.count.size), grid.count)
     first, last = grid.first[part], grid.first[part] + grid.count[part] - 1
-    at = np.clip(np.arange(lag.size), np.minimum(first + 2, last), np.maximum(last - 2, first))
-    left, right = np.maximum(at - 2, first), np.minimum(at + 2, last)
-    whole = (at - left == 2) & (right - at == 2)
-    second = np.where(whole, np.abs(lag[left] - 2 * lag[at] + lag[right]), 0.0)
-    return second / 16 + (_local_most(second, grid) + _local_most(-second, grid)) / 8
+    index = np.arange(lag.size)
+    most = np.where(last - first >= 2, 0.0, np.inf)
+    for reach, where in ((2, last - first >= 4), (1, np.minimum(index - first, last - index) < 2)):
+        at = np.clip(index, np.minimum(first + reach, last), np.maximum(last - reach, first))
+        left, right = np.maximum(at - reach, first), np.minimum(at + reach, last)
+        second = np.where(where, np.abs(lag[left] - 2 * lag[at] + lag[right]), 0.0)
+        unequal = np.where(where, _local_most(second, grid) + _local_most(-second, grid), 0.0)
+        most = np.maximum(most, (second + 2 * unequal * (reach == 2)) / (4 * reach**2))
+    return most
 
 
 def _local_most(values: Floats, grid: _Grid) -> Floats:

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _SLOWEST, _FASTEST = 0.1, 20.0  # GHz; no SM runs outside
 DIP = 0.035  # of the rate; a busy GPU's clock slows down by up to so much for some microseconds
+_UNSEEN = 0.1  # of the timer's step: a dip that cost no more may not contradict one rate
 _NONE = (1.0, 0.0)  # an empty interval
 _ROUNDING = 1e-3  # ns; float64 on differences below 2^53
 
@@ -176,6 +177,7 @@ def _fit(
     start = (lowest[sm] + highest[sm]) / 2 + rate * cycles
     reach = float(np.maximum(np.abs(cycles), np.abs(cycles + last)).max())
     uncertainty = float((highest[sm] - lowest[sm]).max()) / 2 + max(fast - rate, rate - slow) * reach
+    uncertainty = max(uncertainty, tick * _UNSEEN)
     clock = Clock("fit", 1 / rate, tick, uncertainty, int(used.size), reason)
     return Conversion(clock, np.full(start.shape, rate), start - start.min())
 

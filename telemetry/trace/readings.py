@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from . import layout
 
 Ints = NDArray[np.int64]
-_MOST = 400_000  # of end records; where there are more, evenly drawn columns give enough
+_DRAWN = 300_000  # records looked at where there are more: their ends give readings enough
 _PERIOD = 1 << (layout.TIME_SHIFT + layout.TIME_BITS)  # ns
 _NOMINAL = 0.5  # ns a cycle, for a warp without an end
 
@@ -60,13 +60,13 @@ def of_ends(
         return none
     width = int(counts[usable].max())
     columns = np.arange(width)
-    share = _MOST * 3 / (usable.size * width)
+    share = _DRAWN / (usable.size * width)
     if share < 1:  # drawn at random: a stride may miss the end records of a loop altogether
         columns = np.flatnonzero(np.random.default_rng(0).random(width) < share)
         if not columns.size:
             columns = np.array([width // 2])
-    if usable.size * columns.size > 2 * 3 * _MOST:
-        usable = usable[:: usable.size * columns.size // (3 * _MOST)]
+    if usable.size * columns.size > 2 * _DRAWN:
+        usable = usable[:: usable.size * columns.size // _DRAWN]
     part = np.ascontiguousarray(cells[rows[usable][:, None], columns]).view("<u4")
     part = part.reshape(usable.size, columns.size, 2)
     word = part[..., 1]
