@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ pytest.importorskip("numba.cuda", reason="needs the cuda extra")
 pytest.importorskip("cuda.bindings.nvjitlink", reason="needs the cuda extra")
 
 from warpdeck.core.model import Launch
-from warpdeck.core.toolchain.abi import pack_arguments, signature
+from warpdeck.core.toolchain.abi import DESCRIPTOR, pack_arguments, signature
 from warpdeck.core.toolchain.build import build
 from warpdeck.core.toolchain.compiled import Compiled, CompileError, CompileRequest
 from warpdeck.core.toolchain.requests import candidate_request
@@ -162,6 +163,16 @@ def test_parameters_are_those_of_the_cubin(axpy):
     )
     assert tuple(ctypes.sizeof(value) for value in values) == info.parameters
     assert list(packed) == [ctypes.addressof(value) for value in values]
+
+
+@pytest.mark.parametrize("language", ["cuda", "numba"])
+def test_a_traced_kernel_gets_the_descriptor_after_its_arguments(axpy, language):
+    given = ({"y": 1, "x": 2}, {"y": (7,), "x": (7,)}, {"a": 2, "n": 7})
+    _, plain = pack_arguments(language, axpy.arguments, *given)
+    _, traced = pack_arguments(language, axpy.arguments, *given, trace=(1 << 63, 2, 3, 4))
+    more = traced[len(plain) :]
+    assert tuple(ctypes.sizeof(value) for value in more) == DESCRIPTOR[language]
+    assert b"".join(bytes(value) for value in more) == struct.pack("<4Q", 1 << 63, 2, 3, 4)
 
 
 # -- Numba ------------------------------------------------------------------------------------------

@@ -110,6 +110,21 @@ def test_every_thread_finds_its_row_and_writes_only_there(data):
     assert kept["clock"][: len(expected)].tolist() == clocks
 
 
+@given(st.data())
+def test_the_inverse_of_a_stride_finds_the_traced_ctas(data):
+    last = 2**32 - 1
+    stride = 2 * data.draw(st.integers(0, 2**31 - 1) | st.integers(0, 50), "half the stride") + 1
+    first = data.draw(st.integers(0, last) | st.integers(0, 50), "first")
+    count = data.draw(st.integers(1, (last - first) // stride + 1), "count")
+    traced = first + stride * data.draw(st.integers(0, count - 1), "i")
+    inverse = layout.stride_inverse(stride)
+    for cta in (traced, data.draw(st.integers(0, last), "any"), first + stride * count, first - 1):
+        index = (cta - first) * inverse % 2**32
+        inside = 0 <= cta - first < stride * count and (cta - first) % stride == 0
+        if 0 <= cta <= last:
+            assert (index < count) == inside and (not inside or index == (cta - first) // stride)
+
+
 # -- compiled ---------------------------------------------------------------------------------------
 
 ORDER = """

@@ -164,8 +164,14 @@ def test_a_selection_lies_within_the_launch(
     assert chosen.of == total
     assert chosen.count == min(total, ctas or total)
     assert chosen.first + (chosen.count - 1) * chosen.stride < total
+    assert chosen.stride * layout.stride_inverse(chosen.stride) % 2**32 == 1
     assert chosen.warp_mask < 1 << warps
     assert chosen.rows == chosen.count * bin(chosen.warp_mask).count("1")
+
+
+def test_more_ctas_than_a_header_numbers_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"k has 4,294,967,296 CTAs; a trace numbers up to 2\^32 - 1"):
+        select(Launch("k", (1 << 16, 1 << 16, 1), (32, 1, 1)), TraceOptions())
 
 
 @given(st.sets(st.integers(0, 31), min_size=1))

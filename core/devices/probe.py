@@ -55,7 +55,7 @@ def select(launch: Launch, options: TraceOptions) -> Selection:
     if not mask:
         raise UsageError(f"no such warp: a CTA of {launch.entry} has {warps}, numbered from 0")
     if total >> 32:
-        raise UsageError(f"{launch.entry} has {total:,} CTAs; a trace numbers up to 2^32")
+        raise UsageError(f"{launch.entry} has {total:,} CTAs; a trace numbers up to 2^32 - 1")
     count = total if options.ctas is None else min(options.ctas, total)
     stride = max(1, total // count)
     if stride % 2 == 0:

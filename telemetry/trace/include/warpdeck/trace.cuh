@@ -63,10 +63,11 @@
 // Launching by hand: `gemm<<<grid, block>>>(a, c, n WD_TRACE_PASS(descriptor))`, with a wd_detail::Descriptor,
 // and rows of zeros. Rows and records are as in layout.py.
 //
-// Cost. An event is a comparison, a subtraction, and under a predicate one read of the clock, the arithmetic of
-// address and word, and one 8-byte store: 6 to 7 instructions, a WD_POP 9, no fence, no atomic, no barrier. In
-// threads that don't record, the predicated ones do nothing. The state is 3 registers. No store leaves a warp's
-// row: events beyond its capacity are counted, not stored (exact up to 2^31 - 1 events a warp).
+// Cost. An event is a comparison and, under its predicate, a read of the clock, the record's word and one 8-byte
+// store: 3 to 5 instructions, a WD_POP 7, and 3 more for all events between two branches. No fence, no atomic, no
+// barrier. Threads that don't record read no clock, and blocks that aren't traced leave WD_TRACE_BEGIN after one
+// comparison. The state is 3 registers. No store leaves a warp's row: events beyond its capacity are counted, not
+// stored (exact up to 2^31 - 1 events a warp).
 
 #ifndef WARPDECK_TRACE_CUH
 #define WARPDECK_TRACE_CUH
@@ -164,10 +165,10 @@ struct Descriptor {
     unsigned long long rows;  // address of the first row, a multiple of 16; 0: record nothing
     unsigned capacity;        // records a row, below 2^31
     unsigned row_bytes;       // HEADER_BYTES + RECORD_BYTES * capacity or more, a multiple of 16
-    unsigned cta_first;       // traced are the CTAs cta_first + i * stride with i < cta_count, an odd stride,
-    unsigned cta_inverse;     // whose inverse modulo 2^32 this is: stride * cta_inverse = 1. Without a division,
-    unsigned cta_count;       // i = (cta - cta_first) * cta_inverse, which is too large for the CTAs between
-    unsigned warp_mask;       // and of these the warps whose bit is set
+    unsigned cta_first;       // traced are the CTAs cta_first + i * stride with i < cta_count
+    unsigned cta_inverse;     // stride * cta_inverse = 1 modulo 2^32; the stride is odd
+    unsigned cta_count;
+    unsigned warp_mask;  // and of these CTAs the warps whose bit is set
 };
 
 // A row's head. A record is {unsigned clock, unsigned word}.
@@ -212,8 +213,9 @@ struct Anchor {
     }
 };
 
-// What a thread keeps in registers: where its row ends, and how many more records there is room for, so that
-// the next goes to `end - 8 * left`. Both are 0 in all lanes but a traced warp's lane 0.
+// What a thread keeps in registers: where the next record goes, and how many more there is room for. Both are
+// 0 at first in all lanes but a traced warp's lane 0. `next + 8 * left` never changes: it is the end of the
+// row, or 0, so that close() needs nothing else.
 struct State {
     unsigned long long next;
     int left;
@@ -222,12 +224,13 @@ struct State {
         next = 0;
         left = 0;
         const unsigned cta = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        // Division without one: the product is i, and for the CTAs between the traced ones larger than any i.
         const unsigned index = (cta - d.cta_first) * d.cta_inverse;
-        if (index >= d.cta_count || d.rows == 0) return;  // most blocks, so before anything else
+        if (index >= d.cta_count) return;  // most blocks, so before anything else
         const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
         const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
         const unsigned warp = thread / 32;
-        if (thread % 32 != 0 || (d.warp_mask >> warp & 1) == 0) return;
+        if (thread % 32 != 0 || (d.warp_mask >> warp & 1) == 0 || d.rows == 0) return;
         unsigned sm;
         asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
         const unsigned row = index * __popc(d.warp_mask) + __popc(d.warp_mask & ((1u << warp) - 1));
@@ -256,7 +259,8 @@ struct State {
         left = 0;
     }
 
-    // One event. One statement, so that nothing comes between the clock's reading and its store.
+    // One event. One statement, so that nothing comes between the clock's reading and its store; the branch
+    // over it becomes a predicate. The comparison is C++, so that a few events in a row subtract only once.
     __device__ __forceinline__ void record(unsigned word) {
         asm volatile(
             "{\n\t.reg .pred room;\n\t.reg .b32 now;\n\t"
