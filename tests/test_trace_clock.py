@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_synthetic import Builder, Machine
 
+from warpdeck.telemetry.trace import layout
 from warpdeck.telemetry.trace.clock import convert, timer_step
 from warpdeck.telemetry.trace.decode import decode
+from warpdeck.telemetry.trace.readings import EndReadings
 from warpdeck.telemetry.trace.timeline import Timeline
 
 STAGES = ("work",)
@@ -230,6 +233,45 @@ def test_a_dip_with_dense_readings_gives_5_ns(late: float) -> None:
     off = record_errors(builder, timeline)
     assert off.max() - off.min() <= 2 * clock.uncertainty_ns
     assert clock.uncertainty_ns <= 5 and clock.median_ns < 3
+
+
+def real(first: int, last: int) -> tuple[Any, Any, Any]:
+    """A recorded launch as (headers of a warp an SM, calibration beside it, its readings [SMs, n])."""
+    data = np.load(Path(__file__).parent / "data" / "clock" / "h200.npz")
+    readings = np.zeros(data["time"].shape, layout.ANCHOR)
+    readings["time"] = np.cumsum(data["time"].astype(np.uint64) * np.uint64(32), axis=1)
+    steps = np.concatenate([np.zeros((16, 1), np.uint64), data["clock"].astype(np.uint64)], axis=1)
+    readings["clock"] = data["start"][:, None] + np.cumsum(steps, axis=1)
+    readings["sm"], readings["gap"] = data["sm"][:, None], data["gap"]
+    launch = readings[:, first:last]
+    headers: Any = np.zeros(16, layout.HEADER)
+    headers["magic"], headers["sm"], headers["cta"] = layout.MAGIC_CLOSED, data["sm"], np.arange(16)
+    for name, at in (("begin", 0), ("end", -1)):
+        for field in ("time", "clock", "gap"):
+            headers[f"{field}_{name}"] = launch[field][:, at]
+    beside = np.concatenate([readings[:, first - 64 : first], readings[:, last : last + 64]], axis=1)
+    return headers, beside.reshape(-1), launch
+
+
+@pytest.mark.parametrize(("first", "most"), [(64, 80.0), (304, 60.0)], ids=["FFMA", "memory"])
+def test_readings_left_out_of_a_recorded_launch_lie_within_the_uncertainty(first: int, most: float) -> None:
+    headers, beside, launch = real(first, first + 120)
+    since = (launch["clock"] - headers["clock_begin"][:, None]).astype(np.int64)
+    row = np.broadcast_to(np.arange(16)[:, None], launch.shape)
+    for part in (0, 1):
+        used, held = (slice(1 + part, None, 2), slice(2 - part, None, 2))
+        ends = EndReadings(row[:, used].ravel(), since[:, used].ravel(), launch["time"][:, used].ravel())
+        made = convert(headers, beside, since[:, -1], {}, ends)
+        assert (
+            made.clock.method == "fit, piecewise" and made.clock.median_ns < made.clock.uncertainty_ns < 400
+        )
+        found = made.ns(row[:, held].ravel(), since[:, held].ravel())
+        floor = launch["time"][:, held].ravel().astype(np.float64)
+        above = (floor - launch["gap"][:, held].ravel() / 1.9 - found).max()
+        below = (floor + 32 - found).min()
+        assert above - below <= 2 * made.clock.uncertainty_ns
+        assert made.clock.median_ns < most
+        assert ("slower" in made.clock.reason) == (first == 64)
 
 
 def test_the_timer_step_is_measured() -> None:

@@ -23,7 +23,7 @@ from .timeline import Clock
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _DIP = 0.003  # of the rate; less is not worth a word
-_OVER = 2000.0  # ns over which a slope is taken
+_OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _ROUNDING = 1e-3
 
 
@@ -132,7 +132,7 @@ def _curve(
     epoch = headers["time_begin"].min()
 
     def axis(clock: NDArray[Any], which: Ints) -> Floats:
-        return (clock - pivot_clock[which]).view(np.int64) * rate
+        return (clock - pivot_clock[which]).view(np.int64).astype(np.float64) * rate
 
     begin = axis(headers["clock_begin"], sm)
     stop = begin + last * rate
@@ -150,11 +150,11 @@ def _curve(
         x, of = np.concatenate([x, more]), np.concatenate([of, of_more])
         low, high = np.concatenate([low, lag]), np.concatenate([high, lag + _end_step(tick)])
         soft = np.concatenate([soft, np.ones(lag.size, bool)])
-    apart = max(1e8, 1e3 * float(np.abs(x).max()))
+    apart: float = max(1e8, 1e3 * float(np.abs(x).max()))
     place = sm * apart
     order = np.argsort(x + of * apart)
     points = clock_curve.Points((x + of * apart)[order], low[order], high[order], soft[order])
-    each = np.arange(sms.size)
+    each = np.arange(sms.size, dtype=np.float64)
     starts = np.full(sms.size, np.inf)
     stops = np.full(sms.size, -np.inf)
     np.minimum.at(starts, sm, begin)
@@ -165,7 +165,8 @@ def _curve(
     begin, stop = begin + place, stop + place
     part = np.searchsorted(each * apart + starts - apart / 2, curve.x, side="right") - 1
     since = (pivot_time - epoch).astype(np.float64)
-    time = np.maximum.accumulate(curve.x + since[part] + curve.lag) - part * apart
+    since_zero = np.maximum.accumulate(curve.x + since[part] + curve.lag)
+    time = (since_zero - part * apart).astype(np.float64)
     zero = float(np.interp(begin, curve.x, time).min())
     covered = _covered(curve.x, begin, stop)
     off = np.maximum(curve.high - curve.lag, curve.lag - curve.low)[covered]
@@ -192,17 +193,17 @@ def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:
 
 
 def _dip(curve: clock_curve.Curve, part: Ints, covered: NDArray[np.bool_], time: Floats) -> str:
-    """A word on how much the clock slowed down, and for how long."""
-    reach = max(1, round(_OVER / float(curve.x[1] - curve.x[0]))) if curve.x.size > 1 else 1
-    if curve.x.size <= reach:
-        return ""
-    same = (part[reach:] == part[:-reach]) & covered[reach:] & covered[:-reach]
-    rise = curve.lag[reach:] - curve.lag[:-reach]
-    # What the bounds at both ends leave no doubt of.
-    sure = curve.low[reach:] - curve.high[:-reach] > 0
-    slower = np.where(same & sure, rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
-    most = float(slower.max())
-    if most < _DIP:
-        return ""
-    until = float(time[reach:][slower > max(_DIP, most / 10)].max())
-    return f"the clock ran up to {most:.1%} slower in the first {until / 1e3:.0f} µs"
+    """A word on how much the clock slowed down, and for how long, if the bounds leave no doubt of it."""
+    for over in _OVER:  # the shortest slope that is sure
+        reach = max(1, round(over / float(curve.x[1] - curve.x[0]))) if curve.x.size > 1 else 1
+        if curve.x.size <= reach:
+            break
+        same = (part[reach:] == part[:-reach]) & covered[reach:] & covered[:-reach]
+        sure = same & (curve.low[reach:] > curve.high[:-reach])
+        rise = curve.lag[reach:] - curve.lag[:-reach]
+        slower = np.where(sure, rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
+        most = float(slower.max())
+        if most >= _DIP:
+            until = float(time[reach:][slower > max(_DIP, most / 10)].max())
+            return f"the clock ran up to {most:.1%} slower in the first {until / 1e3:.0f} µs"
+    return ""
