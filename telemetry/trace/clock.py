@@ -22,7 +22,7 @@ from .timeline import Clock
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_DIP = 0.003  # of the rate; less is not worth a word
+_DIP = 0.008  # of the rate; less is not worth a word
 _OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _ROUNDING = 1e-3
 
@@ -193,14 +193,14 @@ def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:
 
 
 def _dip(curve: clock_curve.Curve, part: Ints, covered: NDArray[np.bool_], time: Floats) -> str:
-    """A word on how much the clock slowed down, and for how long, if the bounds leave no doubt of it."""
+    """A word on how much the clock slowed down, and for how long, if the bounds leave little doubt of it."""
     for over in _OVER:  # the shortest slope that is sure
         reach = max(1, round(over / float(curve.x[1] - curve.x[0]))) if curve.x.size > 1 else 1
         if curve.x.size <= reach:
             break
         same = (part[reach:] == part[:-reach]) & covered[reach:] & covered[:-reach]
-        sure = same & (curve.low[reach:] > curve.high[:-reach])
         rise = curve.lag[reach:] - curve.lag[:-reach]
+        sure = same & (curve.low[reach:] - curve.high[:-reach] > rise / 2)
         slower = np.where(sure, rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
         most = float(slower.max())
         if most >= _DIP:
