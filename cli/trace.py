@@ -205,12 +205,13 @@ def _report(found: Mapping[str, Any]) -> None:
     line(f"{found['device']['label']}; {_scope(found)}")
     if found["stages"]:
         table(
-            ["stage", "count", "total", "median", "95%", "share", "warps", "CTAs"],
+            ["stage", "count", "total", "self", "median", "95%", "share", "warps", "CTAs"],
             [
                 (
                     stage["name"],
                     f"{stage['count']:,}",
                     _time(stage["total_ns"]),
+                    _time(stage["self_ns"]),
                     _time(stage["p50_ns"]),
                     _time(stage["p95_ns"]),
                     _share(stage["share"]),
@@ -219,9 +220,10 @@ def _report(found: Mapping[str, Any]) -> None:
                 )
                 for stage in found["stages"]
             ],
-            right=(1, 2, 3, 4, 5, 6, 7),
+            right=(1, 2, 3, 4, 5, 6, 7, 8),
         )
-        line("share: of the warps' lifetimes. warps, CTAs: the most loaded one against the mean.")
+        line("self: without nested ranges. share: of self in the warps' lifetimes.")
+        line("warps, CTAs: the most loaded one against the mean.")
     if found["longest"]:
         line()
         line("longest waits:")

@@ -424,7 +424,8 @@ def test_a_summary_adds_up() -> None:
     assert wait.total_ns == pytest.approx(2 * (100 + 300 + 200) / ghz)
     assert wait.p50_ns == pytest.approx(200 / ghz) and wait.p95_ns == pytest.approx(300 / ghz)
     lifetime = float((timeline.warps.end_ns - timeline.warps.start_ns).sum())
-    assert wait.share == pytest.approx(wait.total_ns / lifetime)
+    assert wait.self_ns == pytest.approx(wait.total_ns)  # nothing is nested in it
+    assert wait.share == pytest.approx(wait.self_ns / lifetime)
     assert wait.imbalance_warps == pytest.approx(400 / 300)
     assert wait.imbalance_ctas == pytest.approx(800 / 600)
     assert [(r.stage, r.cta, r.payload) for r in summary.longest] == [("wait", 0, 1), ("wait", 0, 1)]
@@ -434,4 +435,22 @@ def test_a_summary_adds_up() -> None:
     document = summary.to_json()
     assert document["overhead"] == {"ratio": 1.002} and document["uncertainty_ns"] > 0
     rows = table(summary)
-    assert len(rows) == 3 and {len(row) for row in rows} == {8} and rows[2][:2] == ("wait", "6")
+    assert len(rows) == 3 and {len(row) for row in rows} == {9} and rows[2][:2] == ("wait", "6")
+
+
+def test_shares_of_nested_stages_add_up() -> None:
+    builder = Builder(STAGES, Machine(1))
+    with builder.warp(cta=0, warp=0, sm=0, at_ns=0.0) as w:
+        w.begin("compute")
+        for i in range(3):
+            w.step(100).begin("wait", i).step(40).begin("load").step(10).end("load").step(40).end("wait")
+        w.step(100).end("compute")
+    timeline = decode(builder.build())
+    sums = {s.name: s for s in summarise(timeline).stages}
+    ghz = timeline.clock.ghz
+    assert sums["load"].self_ns == pytest.approx(sums["load"].total_ns)
+    assert sums["wait"].self_ns == pytest.approx(sums["wait"].total_ns - sums["load"].total_ns)
+    assert sums["compute"].self_ns == pytest.approx(sums["compute"].total_ns - sums["wait"].total_ns)
+    assert sums["compute"].self_ns >= 400 / ghz
+    inside = sum(s.self_ns for s in sums.values())
+    assert inside == pytest.approx(sums["compute"].total_ns)

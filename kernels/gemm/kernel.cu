@@ -86,18 +86,18 @@ extern "C" __global__ void gemm_cuda(const float *__restrict__ a, const float *_
     };
 
     float sum[THREAD_M][THREAD_N] = {};
-    WD_PUSH(load, 0);
+    WD_PUSH(load);
     load(0);
     WD_POP(load);
-    WD_PUSH(wait, 0);
+    WD_PUSH(wait);
     keep(0);
     __syncthreads();
     WD_POP(wait);
     const long long tiles = (k + TILE_K - 1) / TILE_K;
+    WD_PUSH(compute);  // of all tiles, the waits within it: a record costs as much as a row of multiply-adds
     for (long long t = 0; t < tiles; ++t) {
         const int buffer = int(t & 1);
-        if (t + 1 < tiles) load(t + 1);  // unmarked: a record costs a warp as much as a row of multiply-adds
-        WD_PUSH(compute, t);
+        if (t + 1 < tiles) load(t + 1);
 #pragma unroll STEPS
         for (int kk = 0; kk < TILE_K; ++kk) {
             float a_part[THREAD_M], b_part[THREAD_N];
@@ -115,15 +115,15 @@ extern "C" __global__ void gemm_cuda(const float *__restrict__ a, const float *_
                 for (int j = 0; j < THREAD_N; ++j) sum[i][j] = fmaf(a_part[i], b_part[j], sum[i][j]);
         }
         WD_PIN(sum);
-        WD_POP(compute);
         if (t + 1 < tiles) {
             // Waits for the loads, and for the warps that still multiply the last tile but one.
-            WD_PUSH(wait, t + 1);
+            WD_PUSH(wait);
             keep(buffer ^ 1);
             __syncthreads();
             WD_POP(wait);
         }
     }
+    WD_POP(compute);
 
     WD_PUSH(store);
 #pragma unroll

@@ -113,15 +113,16 @@ def make(
         a_from = first_row + a_row
         b_from = min(first_col + b_col, n - vector)
         buffer = 0
-        for t in range(-1, whole):
-            if t + 1 < whole:
-                k0 = (t + 1) * tile_k
-                for i in range(a_vectors):
-                    move(a_next, i * vector, a, min(a_from + i * a_step, m - 1) * k + k0 + a_col)
-                for i in range(b_vectors):
-                    move(b_next, i * vector, b, (k0 + b_row + i * b_step) * n + b_from)
-            if t >= 0:
-                with stage("compute", t):
+        # One range for all tiles, the waits within it: a record costs as much as a row of multiply-adds.
+        with stage("compute"):
+            for t in range(-1, whole):
+                if t + 1 < whole:
+                    k0 = (t + 1) * tile_k
+                    for i in range(a_vectors):
+                        move(a_next, i * vector, a, min(a_from + i * a_step, m - 1) * k + k0 + a_col)
+                    for i in range(b_vectors):
+                        move(b_next, i * vector, b, (k0 + b_row + i * b_step) * n + b_from)
+                if t >= 0:
                     a_at = buffer * a_size + thread_row
                     b_at = buffer * b_size + thread_col
                     # Written out, since the compiler wouldn't unroll a loop with a body of this size.
@@ -141,22 +142,21 @@ def make(
                         b_at += unroll * tile_n
                     for i in range(outputs):
                         total[i] = pin(total[i])
-            if t + 1 < whole:
-                # One stage, so that a tile takes four records: they cost the warp as much as arithmetic does.
-                with stage("wait"):
-                    if buffers == 1:
+                if t + 1 < whole:
+                    with stage("wait"):
+                        if buffers == 1:
+                            cuda.syncthreads()
+                        else:
+                            buffer ^= 1
+                        # The loads were issued before the last tile's arithmetic; now they must be here.
+                        for i in range(a_vectors):
+                            for j in range(vector):
+                                to = buffer * a_size + (a_col + j) * a_pitch + a_row + i * a_step
+                                move1(a_tile, to, a_next, i * vector + j)
+                        for i in range(b_vectors):
+                            to = buffer * b_size + (b_row + i * b_step) * tile_n + b_col
+                            move(b_tile, to, b_next, i * vector)
                         cuda.syncthreads()
-                    else:
-                        buffer ^= 1
-                    # The loads were issued before the last tile's arithmetic; here they must have arrived.
-                    for i in range(a_vectors):
-                        for j in range(vector):
-                            to = buffer * a_size + (a_col + j) * a_pitch + a_row + i * a_step
-                            move1(a_tile, to, a_next, i * vector + j)
-                    for i in range(b_vectors):
-                        to = buffer * b_size + (b_row + i * b_step) * tile_n + b_col
-                        move(b_tile, to, b_next, i * vector)
-                    cuda.syncthreads()
 
         # What is left of k, or all of it if a row's pitch rules vector loads out: element by element.
         for k0 in range(whole * tile_k, k, tile_k):

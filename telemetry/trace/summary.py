@@ -9,22 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .timeline import Timeline
+from .timeline import Slices, Timeline
 
 _WAITS = ("wait", "sync", "barrier", "stall")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Ranges of one name. Times are inclusive: a range's nested ones count in it too.
+    """Ranges of one name. `total_ns` and percentiles are inclusive: what is nested in them counts too.
 
-    `share`: of all traced warps' lifetimes. `imbalance_*`: the largest total over the mean one, among the
-    warps (CTAs) that run the stage; 1 is even.
+    `self_ns`: without what is nested in these ranges. `share`: of `self_ns` in all traced warps' lifetimes,
+    so that the shares of nested stages add up. `imbalance_*`: the largest total over the mean one, among
+    the warps (CTAs) that run the stage; 1 is even.
     """
 
     name: str
     count: int
     total_ns: float
+    self_ns: float
     p50_ns: float
     p95_ns: float
     share: float
@@ -106,7 +108,7 @@ def table(summary: Summary) -> list[tuple[str, ...]]:
     longest = max((s.p95_ns for s in summary.stages), default=0.0)
     unit, scale = ("ms", 1e6) if longest >= 1e6 else ("µs", 1e3) if longest >= 1e4 else ("ns", 1.0)
     digits = 0 if unit == "ns" else 2
-    head = ("stage", "count", f"p50 {unit}", f"p95 {unit}", "total µs", "share", "warps", "CTAs")
+    head = ("stage", "count", f"p50 {unit}", f"p95 {unit}", "total µs", "self µs", "share", "warps", "CTAs")
     rows = [
         (
             s.name,
@@ -114,6 +116,7 @@ def table(summary: Summary) -> list[tuple[str, ...]]:
             f"{s.p50_ns / scale:.{digits}f}",
             f"{s.p95_ns / scale:.{digits}f}",
             f"{s.total_ns / 1e3:.1f}",
+            f"{s.self_ns / 1e3:.1f}",
             f"{s.share:.1%}",
             f"{s.imbalance_warps:.2f}×",
             f"{s.imbalance_ctas:.2f}×",
@@ -136,22 +139,41 @@ def _by_stage(stage: NDArray[np.int16], stages: int) -> Iterator[tuple[int, NDAr
 def _stages(timeline: Timeline) -> Iterator[Stage]:
     slices, warps = timeline.slices, timeline.warps
     duration = slices.end_ns - slices.start_ns
+    own = duration - _nested(slices, duration)
     lifetime = float((warps.end_ns - warps.start_ns).sum())
     _, cta_of = np.unique(warps.cta, return_inverse=True)
     for i, at in _by_stage(slices.stage, len(timeline.stages)):
         mine, row = duration[at], slices.row[at]
-        total = float(mine.sum())
+        alone = float(own[at].sum())
         p50, p95 = np.percentile(mine, (50, 95))
         yield Stage(
             timeline.stages[i],
             at.size,
-            total,
+            float(mine.sum()),
+            alone,
             float(p50),
             float(p95),
-            total / lifetime if lifetime > 0 else 0.0,
+            alone / lifetime if lifetime > 0 else 0.0,
             _imbalance(mine, row),
             _imbalance(mine, cta_of[row]),
         )
+
+
+def _nested(slices: Slices, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the ranges directly within each nested range last together, ns."""
+    inside = np.zeros(duration.size)
+    nested = slices.kind == 0
+    outer = np.flatnonzero(nested & (slices.depth == 0))
+    for level in range(1, int(slices.depth[nested].max(initial=0)) + 1):
+        inner = np.flatnonzero(nested & (slices.depth == level))
+        if not outer.size:
+            break
+        # Sorted by warp and start: a range's parent is the last one before it a level further out.
+        parent = outer[np.searchsorted(outer, inner) - 1]
+        whole = (parent < inner) & (slices.row[parent] == slices.row[inner])
+        np.add.at(inside, parent[whole], duration[inner[whole]])
+        outer = inner
+    return inside
 
 
 def _imbalance(duration: NDArray[np.float64], group: NDArray[Any]) -> float:
