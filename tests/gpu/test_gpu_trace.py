@@ -151,8 +151,8 @@ def test_every_bundled_variant(backends: Any, device: Device, name: str, space: 
     assert (raw.headers["count"] <= raw.meta["capacity"]).all()
     assert raw.headers["count"].max() > 0
     assert raw.meta["anchored_sms"] == device.info.sm_count
-    assert timeline.clock.method == "fit", timeline.clock.reason
-    assert timeline.clock.uncertainty_ns <= 5
+    assert timeline.clock.method.startswith("fit"), timeline.clock.reason
+    assert timeline.clock.uncertainty_ns <= timeline.clock.tick_ns
     assert (raw.headers["warps"] == -(-np.prod(launch.block) // 32)).all()
     slices, warps = timeline.slices, timeline.warps
     assert (slices.end_ns >= slices.start_ns).all()
@@ -253,7 +253,10 @@ def test_durations_agree_with_globaltimer(device: Device, tmp_path: Path) -> Non
     lasted = (timeline.slices.end_ns - timeline.slices.start_ns)[by_start]
     said = timeline.marks.value[order]
     assert len(lasted) == len(said) == 16 * 4 * 32
-    assert np.abs(lasted - said).max() <= timeline.clock.tick_ns + 1
+    # Both readings of globaltimer are floored to its step; the loop's last turn and the markers add a little.
+    apart = lasted - said
+    assert abs(apart.mean()) <= timeline.clock.tick_ns / 2
+    assert np.abs(apart).max() <= timeline.clock.tick_ns + timeline.clock.uncertainty_ns + 25
 
 
 def test_a_wrong_kernel_has_no_trace(device: Device, tmp_path: Path) -> None:
@@ -303,4 +306,6 @@ def test_tracing_leaves_the_device_as_it_was(backends: Any) -> None:
     backend.trace(candidate, case, dataclasses.replace(BRIEF, capacity=1))
     second = backend.trace(candidate, case, BRIEF)
     assert np.array_equal(first.headers["count"], second.headers["count"])
-    assert np.array_equal(first.records["word"], second.records["word"])
+    words = [raw.records["word"] for raw in (first, second)]
+    ends = words[0] >> 30 == layout.KIND_END  # an end's payload is a time
+    assert np.array_equal(*(np.where(ends, w & ~np.uint32(layout.PAYLOAD_MASK), w) for w in words))
