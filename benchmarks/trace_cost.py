@@ -16,6 +16,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ from warpdeck.core.workload import Workload
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.recordings import open_device, recording_files
 from warpdeck.telemetry.trace import layout
-from warpdeck.telemetry.trace.timeline import Timeline
+from warpdeck.telemetry.trace.store import save
+from warpdeck.telemetry.trace.timeline import RawTrace, Timeline
 
 SIZES = {"gemm": (1024, 2048), "reduction": (1024, 8192), "softmax": (1024, 8192)}
 COARSE = 10  # ranges a warp
@@ -264,12 +266,12 @@ def event_cost(bed: Bed, rounds: int = 128, repeats: int = 5) -> None:
     markdown(["language", "events", "CTAs × warps", "cycles", "goal"], rows)
 
 
-def durations(bed: Bed, rounds: int = 64, warps: int = 4) -> None:
+def durations(bed: Bed, keep: Path | None, rounds: int = 64, warps: int = 4) -> None:
     """Stages that wait for a given time, against what globaltimer said."""
     sms, code = int(bed.info["sm_count"]), compiled(bed.cc, "cuda", "waits", 1, 0)
     out = bed.upload(np.zeros(sms, np.float32))
     launch = launcher(bed, code, (sms, warps), arguments(sms, 200.0, rounds), out)
-    timeline = decoded(bed.trace(launch, sms, warps, 4 * rounds, code.stages))
+    timeline = decoded(kept(bed.trace(launch, sms, warps, 4 * rounds, code.stages), keep, "durations"))
     bed.free(out)
     lasted, said = waited(timeline)
     apart, step = lasted - said, timeline.clock.tick_ns
@@ -302,7 +304,7 @@ def waited(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
     return lasted, said
 
 
-def handshakes(bed: Bed) -> None:
+def handshakes(bed: Bed, keep: Path | None) -> None:
     """Flags between SMs: no effect before its cause, and how far the two directions differ."""
     sms, code = int(bed.info["sm_count"]) // 2 * 2, compiled(bed.cc, "cuda", "handshakes", 1, 0)
     strides = [s for s in (1, 5, 7, 13, 17, 25) if math.gcd(s, sms) == 1]
@@ -317,7 +319,7 @@ def handshakes(bed: Bed) -> None:
         closed = raw.headers["magic"] == layout.MAGIC_CLOSED
         if not closed.all() or len(np.unique(raw.headers["sm"])) != sms:
             raise WarpdeckError(f"stride {stride}: the CTAs didn't all run side by side on SMs of their own")
-        timeline = decoded(raw)
+        timeline = decoded(kept(raw, keep, f"handshakes-{stride}"))
         gap = between(timeline, stride, sms, 2 * rounds)
         total += gap.size
         apart = np.abs(gap[:, 0::2].min(axis=1) - gap[:, 1::2].min(axis=1)) / 2
@@ -363,11 +365,27 @@ def between(timeline: Timeline, stride: int, sms: int, turns: int) -> np.ndarray
 def main() -> None:
     parser = argparse.ArgumentParser(description="cost and precision of tracing")
     parser.add_argument("--quick", action="store_true", help="the first size of each workload only")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the raw traces that times are judged by"
+    )
     options = parser.parse_args()
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     attempt(lambda: bundled(options.quick))
     with Bed() as bed:
-        for part in (event_cost, durations, handshakes):
+        for part in (
+            event_cost,
+            lambda bed: durations(bed, options.keep),
+            lambda bed: handshakes(bed, options.keep),
+        ):
             attempt(lambda part=part: part(bed))
+
+
+def kept(raw: RawTrace, folder: Path | None, name: str) -> RawTrace:
+    """The same, saved if that is asked for, so that a later decoder can judge it."""
+    if folder is not None:
+        save(raw, folder / f"{name}.wdtrace")
+    return raw
 
 
 def attempt(part: Callable[[], None]) -> None:
