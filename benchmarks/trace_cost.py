@@ -1,6 +1,6 @@
 """What tracing costs and how well its times hold, on a live GPU; prints Markdown.
 
-    python benchmarks/trace_cost.py [--quick]
+    python benchmarks/trace_cost.py [--sizes large] [--keep FOLDER]
 
 Goals: an event takes at most 30 cycles of its warp, with 1 warp and with 4 on every SM; coarse stages (ten
 ranges a warp or fewer) slow a kernel by at most 0.5%, gemm's inner loop by at most 2%, each against the
@@ -69,12 +69,12 @@ def candidates(workload: Workload, backend: Any, case: Case) -> list[Candidate]:
     return list(found.values())
 
 
-def bundled(quick: bool) -> None:
+def bundled(which: str) -> None:
     """Slowdown of every bundled variant, and what happens in buffers that are too small."""
     device: Any = open_device("cuda:0")
     try:
         print(f"# Tracing on {device.info.name}\n")
-        report(measured(device, quick))
+        report(measured(device, which))
     finally:
         device.close()
 
@@ -82,12 +82,13 @@ def bundled(quick: bool) -> None:
 Tables = tuple[list[list[str]], list[list[str]], list[list[str]], list[str]]
 
 
-def measured(device: Any, quick: bool) -> Tables:
+def measured(device: Any, which: str) -> Tables:
     """Rows about slowdowns, resources and small buffers; what failed."""
     slowdowns, resources, small, problems = [], [], [], []
     for name, sizes in SIZES.items():
         workload = load_workload(name)
-        cases = [workload.size_case(n) for n in (sizes[:1] if quick else sizes)]
+        wanted = {"all": sizes, "small": sizes[:1], "large": sizes[-1:]}[which]
+        cases = [workload.size_case(n) for n in wanted]
         backend = device.prepare(workload, space=next(iter(workload.spaces)), cases=cases, seed=1)
         for case in cases:
             for candidate in candidates(workload, backend, case):
@@ -105,6 +106,7 @@ def measured(device: Any, quick: bool) -> Tables:
                 timeline = decoded(exact)
                 events = timeline.events / len(timeline.warps.cta)
                 slowdowns.append(slowdown(what, events, exact.meta, everywhere, timeline))
+                print(" ".join(slowdowns[-1]), file=sys.stderr)  # all there is if it is stopped early
                 resources.append(used(what, exact.meta))
         backend.close()
     return slowdowns, resources, small, problems
@@ -364,14 +366,13 @@ def between(timeline: Timeline, stride: int, sms: int, turns: int) -> np.ndarray
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="cost and precision of tracing")
-    parser.add_argument("--quick", action="store_true", help="the first size of each workload only")
+    parser.add_argument("--sizes", choices=("all", "small", "large"), default="all", help="of the workloads")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep the raw traces that times are judged by"
     )
     options = parser.parse_args()
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-    attempt(lambda: bundled(options.quick))
     with Bed() as bed:
         for part in (
             event_cost,
@@ -379,6 +380,7 @@ def main() -> None:
             lambda bed: handshakes(bed, options.keep),
         ):
             attempt(lambda part=part: part(bed))
+    attempt(lambda: bundled(options.sizes))
 
 
 def kept(raw: RawTrace, folder: Path | None, name: str) -> RawTrace:

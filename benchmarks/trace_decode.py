@@ -72,9 +72,7 @@ def shapes(records: int) -> dict[str, RawTrace]:
 def main() -> None:
     """Print two tables."""
     millions = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-    print(
-        "| shape | records | events/s | per CPU second | mispaired | summary |\n|---|---|---|---|---|---|"
-    )
+    print("| shape | records | events/s | per CPU second | mispaired | summary |\n|---|---|---|---|---|---|")
     for name, raw in shapes(int(millions * 1e6)).items():
         seconds, timeline = timed(lambda raw=raw: decode(raw), 3)
         busy, _ = timed(lambda raw=raw: decode(raw), 3, time.process_time)
