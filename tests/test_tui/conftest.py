@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from warpdeck.core.errors import WarpdeckError
@@ -228,15 +230,28 @@ class Console:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until workers are done and what they notified is on the screen."""
+        """Until workers are done and what they notified is on the screen.
+
+        Every pause waits until all widgets have handled their messages, and then paints. Textual's own also
+        sleeps until the process has been idle for 20 ms, which is most of a test's time.
+        """
         await self.app.workers.wait_for_complete()
         for _ in range(3):
-            await self.pilot.pause()
+            await self.pilot.pause(0)
 
     async def press(self, *keys: str) -> None:
         for key in keys:
-            await self.pilot.press(key)
+            await self.tap(key)
             await self.settle()
+
+    async def tap(self, key: str) -> None:
+        """A key, by its name; what it does is done on return, but not yet what follows from that."""
+        try:
+            character = unicodedata.lookup(key.replace("_", " "))
+        except KeyError:
+            character = key if len(key) == 1 else None
+        self.app.post_message(events.Key(key, character))
+        await self.pilot.pause(0)
 
 
 @asynccontextmanager

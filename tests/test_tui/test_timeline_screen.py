@@ -161,7 +161,7 @@ async def test_rows_scroll_by_pages(kit: Any) -> None:
         await console.press("ctrl+f", "ctrl+b", "pageup")
         assert pane.top == 0 and pane.lane == 0
         for _ in range(pane.body):
-            await console.pilot.press("j")
+            await console.tap("j")
         await console.settle()
         assert pane.top == 1
 
@@ -170,7 +170,7 @@ async def test_zoom_stays_at_the_cursor_and_pan_moves_half_a_screen(kit: Any) ->
     async with kit.show(TimelineScreen(trace())) as console:
         pane = console.screen.pane
         for _ in range(30):
-            await console.pilot.press("l")
+            await console.tap("l")
         await console.settle()
         time, column = pane.time, pane.column
         await console.press("plus", "plus", "equals_sign")
@@ -194,13 +194,13 @@ async def test_huge_zoom_ends_below_a_tick_and_comes_back(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace()), (80, 24)) as console:
         pane = console.screen.pane
         for _ in range(60):
-            await console.pilot.press("plus")
+            await console.tap("plus")
         await console.settle()
         assert 0 < pane.column_ns <= pane.timeline.clock.tick_ns
         assert 0 <= pane.column < pane.columns
         assert "ns" in console.text
         for _ in range(60):
-            await console.pilot.press("minus")
+            await console.tap("minus")
         await console.settle()
         assert pane.view == (pane.low, pane.high)
 
