@@ -78,6 +78,7 @@ def run(
 def _end(process: subprocess.Popen[bytes], mark: str) -> tuple[int, ...]:
     """Kill whatever is left of a run: its process group, and every process with its mark."""
     deadline = time.monotonic() + _GONE_S
+    clean = 0
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -86,8 +87,9 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> tuple[int, ...]:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        ended = process.poll() is not None
-        if (ended and not left) or time.monotonic() >= deadline:
+        # While a process replaces itself (exec) it shows no environment: once is not enough.
+        clean = clean + 1 if process.poll() is not None and not left else 0
+        if clean > 1 or time.monotonic() >= deadline:
             return left
         time.sleep(_POLL_S)
 
