@@ -98,6 +98,12 @@ def tune(
         str | None,
         typer.Option("--from", metavar="SESSION|FILE", help="Try what was best there first."),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="At the end trace and profile the best and the baseline: why is it fast?"
+        ),
+    ] = False,
     headless: Annotated[bool, typer.Option("--headless", help="No dashboard, also on a terminal.")] = False,
     as_json: options.Json = False,
     as_jsonl: Annotated[
@@ -145,6 +151,7 @@ def tune(
             seed=seed,
             options=options.pairs(agent_option, "--agent-option"),
             allow_shared=allow_shared,
+            explain=explain,
         )
         if source is not None:
             spec = starting_from(spec, source)

@@ -30,6 +30,7 @@ from . import facts, paths
 from .alive import RunLock
 from .devices import SharedDevice
 from .events import Kind, Lifecycle
+from .explain import explain
 from .launch import LOG
 from .log import LogWriter, RunControl
 from .report import write_artifacts
@@ -204,7 +205,12 @@ class _Run:
             report = self._search(spec, bench, told)
             self._log.flush()
             if report.reason != "stopped":
-                bench.finish(spec.finalists)
+                result = bench.finish(spec.finalists)
+                if spec.explain:
+                    self._log.flush()
+                    with sampler.paused():
+                        for name, path in explain(bench, result, self._store.folder, self._message):
+                            self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
                 self._device.make_ready()
         self._log.flush()
         state = self._store.state()

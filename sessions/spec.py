@@ -33,6 +33,7 @@ class RunSpec:
         allow_shared: Go on although other processes use the GPU, and label the results.
         finalists: Candidates re-measured in pairs at the end.
         first: Configurations to evaluate before the agent's own.
+        explain: Trace and profile the best and the baseline at the end.
     """
 
     workload: str
@@ -50,6 +51,7 @@ class RunSpec:
     allow_shared: bool = False
     finalists: int = 8
     first: tuple[Mapping[str, Any], ...] = ()
+    explain: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers. Raises UsageError."""
