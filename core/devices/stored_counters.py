@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...telemetry.described import strange
 from ...telemetry.ncu.counters import Counters, Metric
 from ...telemetry.ncu.metrics import SEED
 from ..errors import UsageError
@@ -50,6 +51,9 @@ def load(path: Path) -> Counters:
 
 def _require_sound(counters: Counters) -> None:
     """Raise ValueError or TypeError for values that a screen couldn't show."""
+    key = strange(counters.meta)
+    if key is not None:
+        raise ValueError(f"what it says of the launch's {key} makes no sense")
     for name, metric in counters.metrics.items():
         numbers = [metric.value] if metric.norm is None else [metric.value, float(metric.norm)]
         if not all(math.isfinite(n) for n in numbers):

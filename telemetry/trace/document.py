@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..described import strange
 from .errors import TraceError
 from .timeline import Clock, Marks, Mispaired, Slices, Timeline, Warps
 
@@ -77,6 +78,7 @@ def load(found: dict[str, Any], make: Callable[[Warps, tuple[str, ...]], tuple[S
         meta = _typed(found["meta"], dict)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise TraceError("corrupt: its head lacks what a trace needs") from None
+    require_sound(meta)
     slices, marks = make(warps, stages)
     for table in (slices, marks):
         for name, limit in (("row", warps.cta.size), ("stage", len(stages)), ("end_row", warps.cta.size)):
@@ -88,6 +90,13 @@ def load(found: dict[str, Any], make: Callable[[Warps, tuple[str, ...]], tuple[S
     slices = _sorted(slices, np.lexsort((slices.start_ns, slices.row)))  # stable: program order stays
     marks = _sorted(marks, np.lexsort((marks.time_ns, marks.row)))
     return Timeline(stages, warps, slices, marks, listed, count, clock, meta, notes)
+
+
+def require_sound(meta: dict[str, Any]) -> None:
+    """TraceError for a description that no launch has."""
+    key = strange(meta)
+    if key is not None:
+        raise TraceError(f"corrupt: what it says of the launch's {key} makes no sense")
 
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}

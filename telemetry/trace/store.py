@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from . import chrome, files, layout, perfetto, table
 from .decode import decode
+from .document import require_sound
 from .errors import TraceError
 from .rows import kept, validate
 from .timeline import RawTrace, Timeline
@@ -123,6 +124,7 @@ def _parse(data: bytes) -> RawTrace:
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TraceError("corrupt: its JSON head isn't a trace's") from None
+    require_sound(meta)
     size = rows * (layout.HEADER_BYTES + 4) + anchors * layout.ANCHOR.itemsize + records * layout.RECORD_BYTES
     if size > _MAX_BYTES or rows * width * layout.RECORD_BYTES > max(64 * size, 1 << 26):
         raise TraceError(f"corrupt: claims {records} records in {rows} rows of up to {width}")
