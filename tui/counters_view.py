@@ -36,7 +36,8 @@ def title_line(counters: Counters, width: int) -> str:
     case = [f"size {meta['case']}"] if meta.get("case") else []
     device = device_words(meta.get("device"))
     tail = [device] if device else []
-    head = " · ".join([*names, *case, *tail, counters.kernel])
+    kernel = [] if counters.kernel == "_".join(names) else [counters.kernel]
+    head = " · ".join([*names, *case, *tail, *kernel])
     if len(head) > width:
         head = " · ".join([*(names[:1] or [counters.kernel]), *tail])
     config = meta.get("config")
@@ -203,11 +204,18 @@ def spot_cells(spot: hotspots.HotSpot, counters: Counters) -> tuple[str, ...]:
 
 
 def evidence_words(said: Diagnosis) -> str:
-    """ "dram_bw_pct 66.1, l2_hit_rate 33.8": what a sentence rests on."""
+    """ "dram_bw_pct 66.1, l2_hit_rate 33.8, 65 samples at kernel.py:73": what a sentence rests on."""
     return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, (int, float)) else f"{name} {value}"
+        f"{_figure(value)} samples at {name}" if ":" in name else f"{name} {_figure(value)}"
         for name, value in said.evidence.items()
     )
+
+
+def _figure(value: float | str) -> str:
+    """Four significant digits, but all of a whole number."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.0f}" if value == round(value) and abs(value) < 1e9 else f"{value:.4g}"
 
 
 def printable(text: str) -> str:

@@ -32,7 +32,8 @@ class Cover:
 
     `stage`: the one that ran longest there, NONE where nothing did; `busy`: the share of the column covered
     by any; `item`: the segment that covers the column from edge to edge, else NONE; `left` and `right`: the
-    share of the column covered by the previous and by the next column's stage.
+    share of the column covered by the previous and by the next column's stage; `second`: the stage that ran
+    longest after the first, NONE where there is none, and `part`, its share of the column.
     """
 
     stage: Ints
@@ -40,6 +41,8 @@ class Cover:
     item: Ints
     left: Floats
     right: Floats
+    second: Ints
+    part: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +93,7 @@ class Lanes:
         if a == b or columns < 1:
             empty = np.full((lanes, max(columns, 0)), NONE)
             zero = np.zeros(empty.shape)
-            return Cover(empty, zero, empty, zero, zero)
+            return Cover(empty, zero, empty, zero, zero, empty, zero)
         edges = np.clip(edges, self.low, self.high)
         widths = np.diff(edges)
         at = self._locate(slice(a, b), edges)
@@ -118,12 +121,13 @@ class Lanes:
         solid = np.where(total >= 0.5, best, 0)
         left = np.concatenate([solid[:, :1], solid[:, :-1]], axis=1)
         right = np.concatenate([solid[:, 1:], solid[:, -1:]], axis=1)
+        borders = share[here, left, column], share[here, right, column]
+        share[here, best, column] = 0.0
+        second = share[:, 1:].argmax(axis=1) + 1
+        part = share[here, second, column]
+        second[part <= 1e-9] = 0
         return Cover(
-            names[here, best],
-            total,
-            np.where(whole, begin, NONE),
-            share[here, left, column],
-            share[here, right, column],
+            names[here, best], total, np.where(whole, begin, NONE), *borders, names[here, second], part
         )
 
     def slice_at(self, lane: int, time: float) -> int | None:
@@ -290,6 +294,22 @@ def _innermost(slices: Slices, nested: Ints) -> tuple[Ints, Floats, Floats]:
         ends.append(last[known])
         outer = inner
     return np.concatenate(of), np.concatenate(starts), np.concatenate(ends)
+
+
+def first_steps(timeline: Timeline, row: int, steps: int) -> tuple[float, float] | None:
+    """(from, to) ns of about the first `steps` steps of a warp's loop; None if it runs less than twice as many.
+
+    A step is told by its stages: of those that ran often, the one that ran least often ran once a step.
+    """
+    s = timeline.slices
+    mine = (s.row == row) & (s.kind == NESTED)
+    counts = np.bincount(s.stage[mine], minlength=1)
+    often = int(counts[counts * 4 >= counts.max()].min())
+    if often < 2 * steps:
+        return None
+    first, last = float(s.start_ns[mine].min()), float(s.end_ns[mine].max())
+    span = steps * (last - first) / often
+    return first - span / 20, first + span
 
 
 def _slots(row: NDArray[np.int32], start: Floats, end: Floats) -> Ints:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .lanes import NONE, Cover, Floats, Ints
+from .lanes import NONE, Cover, Ints
 
 # Codes of colours. A stage k has three: STAGE + k, lit `stages` further on, faint 2 * `stages` further on.
 OUTSIDE, IDLE, UNKNOWN, TEXT, STAGE = range(5)
@@ -17,6 +17,8 @@ _EIGHTHS = np.array([ord(c) for c in " ▏▎▍▌▋▊▉█"], dtype=np.uint
 _HEIGHTS = np.array([ord(c) for c in " ▁▂▃▄"], dtype=np.uint32)
 _EDGE, _HATCH, _MARK, _HAIR, _FAINT = (ord(c) for c in "▏╱◆│·")
 SOLID = 0.5  # of a column from which on it is filled
+STRIP = 1 / 64  # of a column from which on its second stage gets a strip
+LETTER = 0.15  # and, without colours, its letter
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +88,13 @@ def paint(
     grid = Grid(text, ink, ground)
     known = np.where(any_stage, stage, 0)
     if look.plain:
-        _plain(grid, look, known, solid, thin, busy)
+        _plain(grid, look, cover, known, solid, thin)
     else:
         text[thin] = _HEIGHTS[np.clip(np.ceil(busy[thin] * 8), 1, 4).astype(np.int64)]
         ink[thin] = colour[thin]
         _edges(grid, cover, colour, solid, alive)
         _boundaries(grid, cover, solid)
+        _strips(grid, cover, look, solid)
         _labels(grid, cover, look, solid, payload)
     hatched = unknown & ~any_stage
     text[hatched] = _HATCH
@@ -109,18 +112,22 @@ def _colour(stage: Ints, look: Look, lit: NDArray[np.bool_]) -> Ints:
 def _plain(
     grid: Grid,
     look: Look,
+    cover: Cover,
     known: Ints,
     solid: NDArray[np.bool_],
     thin: NDArray[np.bool_],
-    busy: Floats,
 ) -> None:
-    """Letters: capital where a column is mostly busy; "·" for what isn't looked for."""
+    """Letters: capital where a column is mostly busy; small for what ran there less, even beside another;
+    "·" for what isn't looked for."""
     small = look.letter_codes[known]
     capital = np.where((small >= ord("a")) & (small <= ord("z")), small - 32, small)
     grid.text[solid] = capital[solid]
     grid.text[thin] = small[thin]
+    beside = solid & (cover.second != NONE) & (cover.part >= LETTER)
+    grid.text[beside] = look.letter_codes[cover.second[beside]]
     if look.focus is not None:
-        grid.text[(solid | thin) & (known != look.focus)] = _FAINT
+        shown = np.where(beside, cover.second, known)
+        grid.text[(solid | thin) & (shown != look.focus)] = _FAINT
 
 
 def _edges(
@@ -152,6 +159,15 @@ def _boundaries(grid: Grid, cover: Cover, solid: NDArray[np.bool_]) -> None:
         & (ground[:, 1:] == ground[:, :-1])
     )
     grid.text[follows] = _EDGE
+
+
+def _strips(grid: Grid, cover: Cover, look: Look, solid: NDArray[np.bool_]) -> None:
+    """Where a column has two stages, a strip as wide as the lesser one's share: no short wait is lost."""
+    free = (grid.text == SPACE) | (grid.text == _EDGE)
+    mixed = solid & free & (cover.second != NONE) & (cover.part >= STRIP)
+    second = cover.second[mixed]
+    grid.text[mixed] = _EIGHTHS[np.clip(np.rint(cover.part[mixed] * 8), 1, 4).astype(np.int64)]
+    grid.ink[mixed] = _colour(second, look, np.zeros(second.shape, dtype=bool))
 
 
 def _labels(grid: Grid, cover: Cover, look: Look, solid: NDArray[np.bool_], payload: Ints) -> None:

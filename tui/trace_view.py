@@ -36,6 +36,16 @@ def instant_words(ns: float, resolution: float) -> str:
     return f"{ns / scale:.{min(6, max(0, decimals))}f} {unit}"
 
 
+def shown_words(span: float, whole: float) -> str:
+    """ "7.47 of 76.0 µs shown"; "all of 76.0 µs shown"."""
+    if span >= 0.9999 * whole:
+        return f"all of {time_words(whole, 3)} shown"
+    part, entire = time_words(span, 3), time_words(whole, 3)
+    if part.split()[1] == entire.split()[1]:
+        part = part.split()[0]
+    return f"{part} of {entire} shown"
+
+
 def count_words(count: int) -> str:
     """ "812", "41 k", "1.2 M": events."""
     for scale, unit in ((1e6, "M"), (1e3, "k")):
@@ -108,7 +118,8 @@ def cost_line(timeline: Timeline, width: int) -> str:
         f"{timeline.mispaired_count} mispaired" if timeline.mispaired_count else "",
         f"clock ±{clock.uncertainty_ns:.3g} ns",
         coverage_words(timeline),
-        f"clock changed, {clock.method}: {clock.reason}" if clock.reason else "",
+        f"half within ±{clock.median_ns:.3g} ns" if 0 < clock.median_ns < clock.uncertainty_ns / 2 else "",
+        clock.reason,
     ]
     return joined([part for part in parts if part], width)
 
@@ -146,7 +157,10 @@ def alert_line(timeline: Timeline, width: int) -> str:
         return clip(f"! {timeline.mispaired_count} mispaired ranges{at} (e shows them)", width)
     if len(warps.closed) and not warps.closed.all():
         return clip(f"! {int((~warps.closed).sum())} warps never reached their end marker", width)
-    return clip("! " + "; ".join(timeline.notes), width) if timeline.notes else ""
+    notes = list(timeline.notes)
+    if timeline.clock.method == "per warp" and timeline.clock.reason:
+        notes.append(f"{timeline.clock.reason}: compare within a warp")
+    return clip("! " + "; ".join(notes), width) if notes else ""
 
 
 def rerun_command(timeline: Timeline) -> str:

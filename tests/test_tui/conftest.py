@@ -236,7 +236,7 @@ class Console:
         sleeps until the process has been idle for 20 ms, which is most of a test's time.
         """
         await self.app.workers.wait_for_complete()
-        for _ in range(3):
+        for _ in range(2):
             await self.pilot.pause(0)
 
     async def press(self, *keys: str) -> None:

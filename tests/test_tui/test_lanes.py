@@ -73,6 +73,12 @@ def test_a_column_names_what_ran_longest_in_it(
             else:
                 named = truth.get(int(cover.stage[lane, column]), 0.0)
                 assert named == pytest.approx(max(truth.values(), default=0.0), rel=1e-6, abs=1e-6)
+            others = sorted(truth.values())[-2:-1] or [0.0]
+            assert cover.part[lane, column] == pytest.approx(others[0] / (b - a), abs=1e-6)
+            if cover.second[lane, column] != NONE:
+                also = truth.get(int(cover.second[lane, column]), 0.0)
+                assert also == pytest.approx(others[0], rel=1e-6, abs=1e-6)
+                assert cover.second[lane, column] != cover.stage[lane, column]
 
 
 @given(programs(), st.floats(0, 1))
@@ -203,6 +209,23 @@ def test_a_short_range_never_vanishes() -> None:
     bars = [c for c in text_of(grid) if c in "▁▂▃▄"]
     assert bars == ["▁"]
     assert STAGE + 3 in grid.ink[0]
+
+
+def test_a_short_wait_within_another_stage_shows_in_every_column() -> None:
+    builder = trace_synthetic.Builder(STAGES)
+    with builder.warp() as w:
+        w.begin("load")
+        for _ in range(20):
+            w.step(90).begin("wait").step(30).end("wait")
+        w.end("load")
+    timeline = decode(builder.build())
+    grid = painted(timeline, 10, Look(timeline.stages, "lw"))
+    assert text_of(grid) == "▎" * 10  # a quarter of each column
+    wait, load = STAGE + STAGES.index("wait"), STAGE + STAGES.index("load")
+    assert (grid.ink == wait).all() and (grid.ground == load).all()
+    faint = painted(timeline, 10, Look(timeline.stages, "lw", focus=STAGES.index("wait")))
+    assert (faint.ink == wait).all() and (faint.ground == load + 2 * len(timeline.stages)).all()
+    assert text_of(painted(timeline, 10, Look(timeline.stages, "lw", plain=True))) == "w" * 10
 
 
 def test_dropped_stretches_are_hatched_and_focus_makes_others_faint() -> None:

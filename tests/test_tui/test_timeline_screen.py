@@ -12,6 +12,7 @@ from textual.events import MouseScrollDown, MouseScrollUp
 
 from warpdeck.telemetry.trace.decode import decode
 from warpdeck.telemetry.trace.timeline import Timeline
+from warpdeck.tui import trace_view
 from warpdeck.tui.lanes import DEEPEST, EVERY
 from warpdeck.tui.screens.help import HelpScreen
 from warpdeck.tui.screens.timeline import TimelineScreen, match_stage
@@ -169,9 +170,10 @@ async def test_rows_scroll_by_pages(kit: Any) -> None:
 async def test_zoom_stays_at_the_cursor_and_pan_moves_half_a_screen(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace())) as console:
         pane = console.screen.pane
+        pane.action_fit()
         for _ in range(30):
-            await console.tap("l")
-        await console.settle()
+            pane.action_step(1)
+        await console.press("l")
         time, column = pane.time, pane.column
         await console.press("plus", "plus", "equals_sign")
         span = pane.view[1] - pane.view[0]
@@ -190,18 +192,48 @@ async def test_zoom_stays_at_the_cursor_and_pan_moves_half_a_screen(kit: Any) ->
         assert pane.view == (pane.low, pane.high)
 
 
+async def test_it_opens_at_the_first_steps_of_a_loop(kit: Any) -> None:
+    raw = trace_synthetic.loops(ctas=2, warps=2, iterations=40, shape="flat")
+    timeline = decode(raw)
+    s = timeline.slices
+    async with kit.show(TimelineScreen(timeline)) as console:
+        pane = console.screen.pane
+        low, high = pane.view
+        loads = s.start_ns[(s.row == 0) & (s.stage == timeline.stages.index("load"))]
+        assert 5 <= ((loads >= low) & (loads < high)).sum() <= 7
+        assert f"of {trace_view.time_words(pane.high - pane.low, 3)} shown" in console.text
+        await console.press("f")
+        assert "shown" in console.text and "all of " in console.text
+
+
+async def test_few_steps_are_shown_whole(kit: Any) -> None:
+    timeline = decode(trace_synthetic.loops(ctas=2, warps=2, iterations=8, shape="flat"))
+    async with kit.show(TimelineScreen(timeline)) as console:
+        pane = console.screen.pane
+        assert pane.view == (pane.low, pane.high)
+
+
+async def test_a_trace_whose_clock_fits_no_curve_says_so(kit: Any) -> None:
+    timeline = trace()
+    clock = dataclasses.replace(timeline.clock, method="per warp", reason="too few readings")
+    async with kit.show(
+        TimelineScreen(dataclasses.replace(timeline, clock=clock, mispaired_count=0))
+    ) as console:
+        assert "too few readings: compare within a warp" in console.text
+
+
 async def test_huge_zoom_ends_below_a_tick_and_comes_back(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace()), (80, 24)) as console:
         pane = console.screen.pane
         for _ in range(60):
-            await console.tap("plus")
-        await console.settle()
+            pane.action_zoom(0.5)
+        await console.press("plus")
         assert 0 < pane.column_ns <= pane.timeline.clock.tick_ns
         assert 0 <= pane.column < pane.columns
         assert "ns" in console.text
         for _ in range(60):
-            await console.tap("minus")
-        await console.settle()
+            pane.action_zoom(2)
+        await console.press("minus")
         assert pane.view == (pane.low, pane.high)
 
 
@@ -419,6 +451,7 @@ async def test_the_stages_take_the_timelines_place_where_it_is_narrow(kit: Any) 
 async def test_the_mouse(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace())) as console:
         pane = console.screen.pane
+        pane.action_fit()
         await console.pilot.click("#timeline", offset=(40, 5))
         assert pane.lane == 3
         at = pane.time

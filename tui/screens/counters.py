@@ -56,6 +56,9 @@ Every quantity that was read, with what it means; then those that are missing, w
 all of Nsight Compute's own counters by name.
 """
 LEAST_LAST = 16  # columns of the last column, which takes what the others leave
+MOST_NAME = (
+    30  # columns of a name, unless a third of the room is more: some of Nsight Compute's are very long
+)
 
 
 def laid_out(
@@ -68,7 +71,9 @@ def laid_out(
         if i == len(names) - 1:
             used = 2 + sum(c.width + len(GAP) for c in columns)
             needed = max(LEAST_LAST, room - used)
-        columns.append(Column(name, min(needed, 40) if i < len(names) - 1 else needed, right=aligned))
+            columns.append(Column(name, needed, right=aligned))
+        else:
+            columns.append(Column(name, min(needed, max(MOST_NAME, room // 3)), right=aligned))
     return columns
 
 
@@ -206,8 +211,9 @@ class CountersScreen(Screen[None]):
     @on(CountersTable.Resized)
     def _lay_out(self, event: CountersTable.Resized) -> None:
         plot = self.query_one("#roofline", Plot)
-        words = view.roofline_words(self._point, max(20, plot.size.width - 18))
-        plot.border_title = f"Roofline · {words}"
+        name = "Roofline, flop/s" if plot.size.width >= 60 else "Roofline"
+        words = view.roofline_words(self._point, max(20, plot.size.width - len(name) - 5))
+        plot.border_title = f"{name} · {words}"
         self._fill_lines()
         self._fill_metrics()
 

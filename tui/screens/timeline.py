@@ -21,6 +21,8 @@ from ..lanes import DEEPEST, EVERY, Ints
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
 
+LONGEST = 50  # ranges in the list of the longest
+
 
 class TimelineScreen(Screen[None]):
     """One trace. It is data that doesn't change: there are no timers."""
@@ -78,11 +80,12 @@ class TimelineScreen(Screen[None]):
         self.run_worker(self._sum_up())
         self.query_one("#prompt").display = False
         self.pane.focus()
+        self.pane.show_start()
         self._describe()
 
     async def _sum_up(self) -> None:
         """Fill the stage pane: percentiles of a million ranges take a moment."""
-        summary = await asyncio.to_thread(summarise, self.timeline)
+        summary = await asyncio.to_thread(summarise, self.timeline, longest=LONGEST)
         if self.is_attached:
             names = list(self.timeline.stages)
             rows = [StageRow(stage, names.index(stage.name)) for stage in summary.stages]
@@ -118,7 +121,7 @@ class TimelineScreen(Screen[None]):
         last = min(pane.top + pane.body, pane.lanes.count)
         hidden = f" · {pane.lanes.hidden} overlap too much to be shown" if pane.lanes.hidden else ""
         rows = f"rows {pane.top + 1}–{last} of {pane.lanes.count}" if pane.lanes.count else "no rows"
-        pane.border_subtitle = f"{rows} · {trace_view.time_words(high - low, 3)} shown{hidden}"
+        pane.border_subtitle = f"{rows} · {trace_view.shown_words(high - low, pane.high - pane.low)}{hidden}"
         details = self.query_one("#details", Static)
         details.update("\n".join(self._details()), layout=False)
 

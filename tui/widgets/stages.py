@@ -104,10 +104,10 @@ class StagePane(ScrollView, can_focus=True):
     HELP = """\
 ### Stages
 
-How much of the warps' time each stage takes: its share (nested stages count within their outer ones too),
-how many ranges, median and 95th percentile of one, the time of all together, and **imb.**, the busiest warp's
-time over the mean warp's: 1.00 is even. **enter** goes to the marked stage's longest range and makes the
-other stages faint.
+How much of the warps' time each stage takes: its share (without what is nested in it; async stages run
+beside the others), how many ranges, median and 95th percentile of one, the time of all together, and
+**imb.**, the busiest warp's time over the mean warp's: 1.00 is even. **enter** goes to the marked stage's
+longest range and makes the other stages faint.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False, id="stages.down"),
@@ -139,6 +139,7 @@ other stages faint.
         self.rows = tuple(rows)
         self.letters, self.colours = letters, colours(names)
         self.virtual_size = Size(1, LINES * len(self.rows) + 1)
+        self.styles.max_height = LINES * len(self.rows) + 1 + self.gutter.height  # the rest is another's
         self.refresh()
 
     def watch_cursor(self) -> None:

@@ -14,11 +14,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ...telemetry.trace.timeline import Timeline
-from ..lanes import DEEPEST, EVERY, NESTED, Floats, Ints, build
+from ..lanes import DEEPEST, EVERY, NESTED, Floats, Ints, build, first_steps
 from ..palette import letters
 from .timeline_strips import GUTTER, WIDE_GUTTER, TimelineStrips
 
 ROOMY = 74  # columns of the pane from which on the gutter has CTA, SM and warp
+STEPS = 6  # of a warp's loop that are shown at first
 
 
 class TimelinePane(Widget, can_focus=True):
@@ -36,12 +37,13 @@ class TimelinePane(Widget, can_focus=True):
     HELP = """\
 ### Timeline
 
-A row a warp, time to the right. A column is painted in the stage that ran longest there; where less than
-half of it was busy, a low bar in that stage's colour says how much. The name (or its letter) stands in the
-longer ranges, with the loop index. A thin line parts two ranges of one stage. Rows marked **~** are token
-ranges, **→** async stages from issue to completion, **◆** marks and values. **╱** in red: events were
-dropped, so what ran there is unknown. At the bottom is the whole trace, under a bar that says which part of
-it is on the screen.
+A row a warp, time to the right. A column is painted in the stage that ran longest there, with a strip for
+the second (without colours: its small letter); where less than half of it was busy, a low bar in that
+stage's colour says how much. The name (or its letter) stands in the longer ranges, with the loop index. A
+thin line parts two ranges of one stage. Rows marked **~** are token ranges, **→** async stages from issue
+to completion, **◆** marks and values. **╱** in red: events were dropped, so what ran there is unknown. At
+the bottom is the whole trace, under a bar that says which part of it is on the screen: at first a loop's
+first steps, **f** shows all.
 
 The mouse wheel zooms at the pointer (with shift it pans, with ctrl it scrolls), dragging pans, a click sets
 the cursor.
@@ -161,6 +163,12 @@ the cursor.
         start = min(max(middle - span / 2, self.low), self.high - span)
         self.view = (start, start + span)
         self._redraw()
+
+    def show_start(self) -> None:
+        """Show the first steps of the loop that the cursor's warp runs; all where it has hardly more."""
+        span = None if self.row is None else first_steps(self.timeline, self.row, STEPS)
+        if span is not None and span[1] - span[0] < 0.6 * (self.high - self.low):
+            self.set_view(*span)
 
     def zoom_at(self, factor: float, time: float) -> None:
         """Change the span by a factor, with `time` where it is on the screen."""
