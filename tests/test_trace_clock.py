@@ -225,14 +225,14 @@ def test_the_uncertainty_holds_when_the_clock_dips(
 
 
 @pytest.mark.parametrize("late", [0.0, 0.03])
-def test_a_dip_with_dense_readings_gives_5_ns(late: float) -> None:
+def test_a_dip_with_dense_readings_gives_6_ns(late: float) -> None:
     machine = Machine(4, gap=6, jitter=2, dips=DIPS, ends=True, late=late, seed=1)
     builder, timeline = busy(machine, warps=4 * 48, span_ns=20_000, period=800)
     clock = timeline.clock
     assert clock.method == "fit, piecewise" and "slower in the first" in clock.reason
     off = record_errors(builder, timeline)
     assert off.max() - off.min() <= 2 * clock.uncertainty_ns
-    assert clock.uncertainty_ns <= 5 and clock.median_ns < 3
+    assert clock.uncertainty_ns <= 6 and clock.median_ns < 3
 
 
 def real(first: int, last: int) -> tuple[Any, Any, Any]:

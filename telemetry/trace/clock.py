@@ -9,13 +9,13 @@ placed by its own two readings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import clock_curve, layout
+from . import clock_curve, clock_domains, layout
 from .clock_rate import one_rate, per_warp
 from .conversion import Conversion
 from .readings import EndReadings, of_headers
@@ -27,6 +27,8 @@ _DIP = 0.008  # of the rate; less is not worth a word
 _OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _UNSEEN = 0.2  # of the timer's step
 _ROUNDING = 1e-3
+_TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
+_NEARLY = 0.01  # of the rate: a calibration so close to the device's highest rate ran at that, or dipped
 
 
 def convert(
@@ -112,11 +114,15 @@ def idle_rate(anchors: NDArray[Any], middle: Any, meta: Mapping[str, Any]) -> fl
         long = (count >= 8) & (spread / count > 500.0**2)
         if long.any():
             found.append(float(np.median(np.bincount(sm, x * y)[long] / spread[long])))
-    if found:
-        return min(found)
     device = meta.get("device")
     mhz = device.get("sm_clock_max_mhz") if isinstance(device, Mapping) else None
-    return 1000 / mhz if isinstance(mhz, (int, float)) and mhz > 0 else None
+    highest = 1000 / mhz if isinstance(mhz, (int, float)) and mhz > 0 else None
+    if not found:
+        return highest
+    fastest = min(found)
+    if highest is not None and fastest * (1 - _NEARLY) < highest < fastest:
+        return highest
+    return fastest
 
 
 def _curve(
@@ -128,64 +134,105 @@ def _curve(
     meta: Mapping[str, Any],
     ends: EndReadings | None,
 ) -> Conversion | None:
-    """By a curve an SM; None if there is no idle rate, or it and its limits are contradicted."""
-    rate = idle_rate(anchors, headers["time_begin"].min(), meta)
+    """By a curve a clock domain; None if there is no idle rate, or no limits to it allow the readings."""
+    epoch = headers["time_begin"].min()
+    rate = idle_rate(anchors, epoch, meta)
     if rate is None:
         return None
-    sms, first, sm = np.unique(headers["sm"], return_index=True, return_inverse=True)
-    pivot_clock, pivot_time = headers["clock_begin"][first], headers["time_begin"][first]
-    epoch = headers["time_begin"].min()
-
-    def axis(clock: NDArray[Any], which: Ints) -> Floats:
-        return (clock - pivot_clock[which]).view(np.int64).astype(np.float64) * rate
-
-    begin = axis(headers["clock_begin"], sm)
-    stop = begin + last * rate
-    calibration = anchors[np.isin(anchors["sm"], sms)]
-    used = np.concatenate([calibration, own])
-    of = np.searchsorted(sms, used["sm"])
-    x = axis(used["clock"], of)
-    lag = (used["time"] - pivot_time[of]).view(np.int64) - x
-    low, high = lag - rate * used["gap"], lag + tick
-    soft = np.zeros(x.size, bool)
-    if ends is not None:
-        more = begin[ends.row] + ends.cycle * rate
-        of_more = sm[ends.row]
-        lag = (ends.time - pivot_time[of_more]).view(np.int64) - more
-        x, of = np.concatenate([x, more]), np.concatenate([of, of_more])
-        low, high = np.concatenate([low, lag]), np.concatenate([high, lag + _end_step(tick)])
-        soft = np.concatenate([soft, np.ones(lag.size, bool)])
-    apart: float = max(1e8, 1e3 * float(np.abs(x).max()))
-    place = sm * apart
-    order = np.argsort(x + of * apart)
-    points = clock_curve.Points((x + of * apart)[order], low[order], high[order], soft[order])
-    each = np.arange(sms.size, dtype=np.float64)
-    starts = np.full(sms.size, np.inf)
-    stops = np.full(sms.size, -np.inf)
-    np.minimum.at(starts, sm, begin)
-    np.maximum.at(stops, sm, stop)
-    curve = clock_curve.fit(points, starts + each * apart, stops + each * apart, tick)
-    if curve is None:
+    found = clock_domains.domains(headers, anchors, rate, tick, ends)
+    traced = np.searchsorted(found.sms, headers["sm"])
+    while True:  # whole domains, pairs of SMs, SMs
+        kept = np.unique(found.domain[traced])
+        part_of = np.full(int(found.domain.max()) + 1, -1)
+        part_of[kept] = np.arange(kept.size)
+        part = part_of[found.domain]
+        axis = _Axis(found, part, rate, epoch)
+        points, part_at = _points(
+            axis, own, anchors[part[np.searchsorted(found.sms, anchors["sm"])] >= 0], ends, headers, tick
+        )
+        alone = np.bincount(part[part >= 0], minlength=kept.size) == 1
+        split = kept[~alone & ~clock_curve.agree(points, part_at, kept.size)]
+        if not split.size:
+            break
+        found = found.parted(split)
+    allowed, off = clock_curve.limits(points)
+    if off.max() > _TOLERATED:
         return None
-    begin, stop = begin + place, stop + place
-    part = np.searchsorted(each * apart + starts - apart / 2, curve.x, side="right") - 1
-    since = (pivot_time - epoch).astype(np.float64)
-    since_zero = np.maximum.accumulate(curve.x + since[part] + curve.lag)
-    time = (since_zero - part * apart).astype(np.float64)
+    worst = np.zeros(kept.size)
+    np.maximum.at(worst, part_at, off)
+    points = points.loosened((worst / 2 + _ROUNDING)[part_at])
+    begin = axis.place(headers["clock_begin"], traced)
+    stop = begin + last * rate
+    starts, stops = np.full(kept.size, np.inf), np.full(kept.size, -np.inf)
+    np.minimum.at(starts, part[traced], begin)
+    np.maximum.at(stops, part[traced], stop)
+    curve = clock_curve.fit(points, starts, stops, tick, allowed)
+    at = np.searchsorted(starts - axis.apart / 2, curve.x, side="right") - 1
+    time = np.asarray(np.maximum.accumulate(curve.x + curve.lag) - at * axis.apart, np.float64)
     zero = float(np.interp(begin, curve.x, time).min())
     covered = _covered(curve.x, begin, stop)
-    off = np.maximum(curve.high - curve.lag, curve.lag - curve.low)[covered]
+    error = np.zeros(kept.size)
+    np.maximum.at(error, part[traced], found.error[traced])
+    off = (np.maximum(curve.high - curve.lag, curve.lag - curve.low) + error[at])[covered]
     took = float((np.interp(stop, curve.x, time) - np.interp(begin, curve.x, time)).sum())
     clock = Clock(
         "fit, piecewise",
         float(last.sum()) / took if took > 0 else 1 / rate,
         tick,
         float(off.max()),
-        int(x.size),
-        _dip(curve, part, covered, time - zero),
+        int(points.x.size),
+        _dip(curve, at, covered, time - zero),
         float(np.median(off)),
     )
-    return Conversion(clock, np.full(sm.shape, rate), begin, curve.x, time - zero)
+    return Conversion(clock, np.full(traced.shape, rate), begin, curve.x, time - zero, curve.dropped)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Cycles of all SMs on one axis, ns: domains lie `apart` behind each other, SMs of one on top of each."""
+
+    found: clock_domains.Domains
+    part: Ints
+    rate: float
+    epoch: Any
+    apart: float = 1e11
+
+    def place(self, clock: NDArray[Any], sm: Ints) -> Floats:
+        """Where cycles of SMs (by number in `found`) are."""
+        since = (clock - self.found.pivot[sm]).view(np.int64).astype(np.float64)
+        return since * self.rate + self.found.offset[sm] + self.part[sm] * self.apart
+
+
+def _points(
+    axis: _Axis,
+    own: NDArray[Any],
+    anchors: NDArray[Any],
+    ends: EndReadings | None,
+    headers: NDArray[Any],
+    tick: float,
+) -> tuple[clock_curve.Points, Ints]:
+    """All readings' bounds on the lag, sorted, and the parts of the axis where they lie."""
+    used = np.concatenate([anchors, own])
+    sm = np.searchsorted(axis.found.sms, used["sm"])
+    clock, time, gap = used["clock"], used["time"], used["gap"] * axis.rate
+    width = np.full(used.size, tick)
+    soft = np.zeros(used.size, bool)
+    if ends is not None:
+        # While other warps are busy, the timer may be read late, even between two reads of the clock.
+        soft[anchors.size :] = True
+        sm = np.concatenate([sm, np.searchsorted(axis.found.sms, headers["sm"])[ends.row]])
+        clock = np.concatenate([clock, headers["clock_begin"][ends.row] + ends.cycle.astype(np.uint64)])
+        time = np.concatenate([time, ends.time])
+        gap = np.concatenate([gap, np.zeros(ends.row.size)])
+        width = np.concatenate([width, np.full(ends.row.size, _end_step(tick))])
+        soft = np.concatenate([soft, np.ones(ends.row.size, bool)])
+    x = axis.place(clock, sm)
+    part = axis.part[sm]
+    lag = (time - axis.epoch).view(np.int64) - (x - part * axis.apart)
+    error = axis.found.error[sm]
+    order = np.argsort(x)
+    points = clock_curve.Points(x, lag - gap - error, lag + width + error, soft)
+    return clock_curve.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), part[order]
 
 
 def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:

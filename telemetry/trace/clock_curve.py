@@ -5,13 +5,14 @@ rising while the clock dips. A reading bounds the lag from above at its cycle (t
 clock, and shows less than a step less than the time), and from below but for the delay between the reads.
 
 Two kinds of bounds are put together. The rates that are possible at all give an envelope: between readings
-the lag falls by no more than `_FALL` and rises by no more than `_RISE`. Within a window the lag is nearly a
-straight line: the lines that the window's readings allow bound it at the window's middle. How far the lag
-bends off a line is taken from the data (what makes a window infeasible, and how the lags of neighbouring
-windows differ from a line), and widens what is allowed. Of all windows the one with the closest bounds is
-taken that agrees with the envelope.
+the lag falls and rises by no more than `Limits`, the least that the readings allow. Within a window the lag
+is nearly a straight line: the lines that the window's readings allow bound it at the window's middle. How far
+the lag bends off a line is taken from the data (what makes a window infeasible, and how the lags of
+neighbouring windows differ from a line), and widens what is allowed. Of all windows the one with the closest
+bounds is taken that agrees with the envelope.
 
-All SMs lie behind each other on one axis of cycles, so that each step is a few array operations.
+All parts (clock domains) lie behind each other on one axis of cycles, so that each step is a few array
+operations.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .clock_rate import DIP
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FALL, _RISE = 0.0025, DIP  # of the rate: faster than idle, slower
+_FALLS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.03)  # of the rate: faster than idle; tried
+_RISES = (0.028, 0.04, 0.056, 0.08, 0.12, 0.2)  # slower
+_MARGIN = 1.25  # on a rise
+_ROW, _SAME, _JITTER = 64, 0.01, 2.0  # readings in a row, share of readings, ns
 _SLOPES = 17  # tried in a window
 _EDGE = 24.0  # ns by which a tried line's ends differ at most from the middle one's
 _SHORTEST, _LONGEST = 500.0, 16_000.0  # ns, windows
@@ -35,7 +37,7 @@ _AROUND = 12  # knots to either side
 _LEEWAY = 0.2  # of the bounds' half-width, for smoothing
 _SAFETY = 1.5  # on the measured bend
 _MOST_LATE, _USUALLY_LATE = 64.0, 16.0  # ns, allowances for delays
-_TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
+_AGREED = 6.0  # ns by which readings may contradict the rates' limits: a timer's own jitter
 _ROUNDING = 1e-6
 _COARSE = 64.0
 _FAR = 1e18
@@ -50,9 +52,21 @@ class Points:
     high: Floats
     soft: NDArray[np.bool_]
 
+    def loosened(self, by: Floats | float) -> Points:
+        """With bounds wider by so much to either side."""
+        return Points(self.x, self.low - by, self.high + by, self.soft)
+
     def lowered(self, allowance: float) -> Floats:
         """Lower bounds, the soft ones by an allowance for the delay."""
         return np.where(self.soft, self.low - allowance, self.low)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How fast the lag may fall and rise, ns a ns."""
+
+    fall: float
+    rise: float
 
 
 @dataclass(frozen=True)
@@ -88,35 +102,67 @@ def _grid(start: Floats, stop: Floats, step: float) -> _Grid:
     return _Grid(start, stop, np.cumsum(count) - count, count, step)
 
 
-def fit(points: Points, start: Floats, stop: Floats, tick: float) -> Curve | None:
-    """Lags between `start` and `stop` of each SM (ascending, not overlapping); None if no lag is possible.
+def agree(points: Points, part: Ints, parts: int) -> NDArray[np.bool_]:
+    """[parts] whether readings keep the closest limits, but for what a timer's jitter explains."""
+    off = np.zeros(parts)
+    np.maximum.at(off, part, _contradiction(points, Limits(2 * _FALLS[0], _MARGIN * _RISES[0])))
+    return off <= _AGREED
 
-    Each part must have readings; points outside of all parts belong to the nearest side of their SM's and
+
+def limits(points: Points) -> tuple[Limits, Floats]:
+    """The closest limits tried that the readings agree with, with a margin, and what they leave.
+
+    That is [n] ns by which a point's upper bound lies below what lower bounds of known delay allow, else 0.
+    """
+    late = np.array([_late(points, Limits(_FALLS[0], rise)) for rise in _RISES])
+    # Readings that seem late, and are not where the clock may be twice as slow, show that it was slower.
+    agreed = np.flatnonzero((late[:-2] <= late[2:] + _SAME).all(axis=1))
+    least = float(_contradiction(points, Limits(_FALLS[-1], _RISES[-1])).max())
+    first = int(agreed[0]) if agreed.size else len(_RISES) - 1
+    rises, last = _RISES[first:], _FALLS[-1]
+    tried = [*(Limits(fall, rises[0]) for fall in _FALLS), *(Limits(last, rise) for rise in rises[1:])]
+    tolerated = max(_AGREED, 1.1 * least)
+    found = next(one for one in tried if _contradiction(points, one).max() <= tolerated)
+    # What was read need not be the most there was.
+    return Limits(2 * found.fall, _MARGIN * found.rise), _contradiction(points, found)
+
+
+def _late(points: Points, allowed: Limits) -> tuple[float, float]:
+    """The share of readings that limits make too late to be true; of those in a row, where it is greatest."""
+    if not points.soft.any():
+        return 0.0, 0.0
+    x = points.x[points.soft]
+    late = points.low[points.soft] > _envelope(points.x, points.high, x, allowed.rise, allowed.fall) + _JITTER
+    total = np.concatenate([[0], np.cumsum(late)])
+    row = min(_ROW, late.size)
+    return float(late.mean()), float((total[row:] - total[:-row]).max()) / row
+
+
+def fit(points: Points, start: Floats, stop: Floats, tick: float, allowed: Limits) -> Curve:
+    """Lags between `start` and `stop` of each part (ascending, not overlapping).
+
+    Each part must have readings; points outside of all parts belong to the nearest side of their part's and
     act on the envelope only. Parts must lie so far apart that the envelope can't reach from one to another.
     A timer that steps by more than some `_COARSE` ns shows too little of how the lag bends: envelope only.
     """
     total = float((stop - start).sum())
     step = max(_SHORTEST / 2, total / _MOST_KNOTS)
     fine = _grid(start, stop, step)
-    off = _contradiction(points, fine.x)
-    if off > _TOLERATED:
-        return None
-    points = Points(points.x, points.low - off / 2, points.high + off / 2, points.soft)
     soft, windows, low, allowance = bool(points.soft.any()), tick <= _COARSE, points.low, 0.0
     late, above = np.zeros(points.x.size, bool), np.full(fine.x.size, _FAR)
     if soft:
         allowance = _MOST_LATE if windows else 2 * tick
         for _ in range(2 if windows else 0):
-            bounds = _bounded(points, points.lowered(allowance), fine, quick=True)
+            bounds = _bounded(points, points.lowered(allowance), fine, allowed, quick=True)
             allowance = _delay(points, fine, bounds, allowance)
             above = bounds[1]
         low = points.lowered(allowance)
-        late = points.soft & (low > _envelope(points.x, points.high, points.x, _RISE, _FALL))
+        late = points.soft & (low > _envelope(points.x, points.high, points.x, allowed.rise, allowed.fall))
         if windows:
             inside = _inside(points.x, start, stop)
             late |= points.soft & inside & (low > np.interp(points.x, fine.x, above))
         low = np.where(late, -_FAR, low)
-    bounds = _bounded(points, low, fine, windows=windows)
+    bounds = _bounded(points, low, fine, allowed, windows=windows)
     lowest, highest = bounds
     if soft:
         lowest = np.minimum(lowest, highest - _usual(highest - lowest))
@@ -125,11 +171,11 @@ def fit(points: Points, start: Floats, stop: Floats, tick: float) -> Curve | Non
     return Curve(fine.x, lag, lowest, highest, allowance, int(np.count_nonzero(late)))
 
 
-def _contradiction(points: Points, x: Floats) -> float:
-    """By how many ns the readings whose delay is known say that the rates leave their limits."""
+def _contradiction(points: Points, allowed: Limits) -> Floats:
+    """[n] by how many ns the readings whose delay is known leave limits."""
     low = np.where(points.soft, -_FAR, points.low)
-    lowest = -_envelope(points.x, -low, x, _FALL, _RISE)
-    return max(0.0, float((lowest - _envelope(points.x, points.high, x, _RISE, _FALL)).max()) + _ROUNDING)
+    lowest = -_envelope(points.x, -low, points.x, allowed.fall, allowed.rise)
+    return np.maximum(lowest - points.high, 0.0)
 
 
 def _inside(x: Floats, start: Floats, stop: Floats) -> NDArray[np.bool_]:
@@ -187,21 +233,29 @@ def _envelope(at: Floats, high: Floats, x: Floats, rise: float, fall: float) -> 
 
 
 def _bounded(
-    points: Points, low: Floats, grid: _Grid, *, quick: bool = False, windows: bool = True
+    points: Points,
+    low: Floats,
+    grid: _Grid,
+    allowed: Limits,
+    *,
+    quick: bool = False,
+    windows: bool = True,
 ) -> tuple[Floats, Floats]:
     """Bounds of the lag at the knots, from windows. `quick`: from short ones only."""
-    x = grid.x
-    highest = _envelope(points.x, points.high, x, _RISE, _FALL)
-    lowest = -_envelope(points.x, -low, x, _FALL, _RISE)
+    x, fall, rise = grid.x, allowed.fall, allowed.rise
+    highest = _envelope(points.x, points.high, x, rise, fall)
+    lowest = -_envelope(points.x, -low, x, fall, rise)
     if points.soft.any():  # a late reading must not make the impossible of the possible
-        hard = -_envelope(points.x, -np.where(points.soft, -_FAR, low), x, _FALL, _RISE)
+        hard = -_envelope(points.x, -np.where(points.soft, -_FAR, low), x, fall, rise)
         lowest = np.where(lowest > highest, hard, lowest)
     if not windows:
         return lowest, highest
     best_low, best_high = lowest.copy(), highest.copy()
     bent, longest = np.zeros(x.size), 4 * _SHORTEST if quick else _LONGEST
     near = _inside(points.x, grid.start - _LONGEST, grid.stop + _LONGEST)
-    lows, highs = _closest(points.x, -low, grid.step, near), _closest(points.x, points.high, grid.step, near)
+    room = (fall + rise) * grid.step
+    lows = _closest(points.x, -low, grid.step, near, room)
+    highs = _closest(points.x, points.high, grid.step, near, room)
     for straightened in (False,) if quick else (False, True):
         if straightened:
             lows = lows[_inside(points.x[lows], grid.start, grid.stop)]
@@ -217,15 +271,23 @@ def _bounded(
                     bent = _smooth(bent, grid, round(step / grid.step))
             lower = points.x[lows], low[lows] - np.interp(points.x[lows], x, bent)
             upper = points.x[highs], points.high[highs] - np.interp(points.x[highs], x, bent)
-            found = _windows(lower, upper, grid, step, (best_low + best_high) / 2 - bent, straightened)
+            guess = (best_low + best_high) / 2 - bent
+            found = _windows(lower, upper, grid, step, guess, straightened, allowed)
             a, b = np.maximum(found[0] + bent, lowest), np.minimum(found[1] + bent, highest)
             better = (b - a < best_high - best_low) & (a <= best_high) & (b >= best_low) & (a <= b)
             best_low, best_high = np.where(better, a, best_low), np.where(better, b, best_high)
             step *= 2
-    return best_low, best_high
+    return _tightened(best_low, best_high, x, allowed)
 
 
-def _closest(x: Floats, high: Floats, step: float, near: NDArray[np.bool_]) -> Ints:
+def _tightened(low: Floats, high: Floats, x: Floats, allowed: Limits) -> tuple[Floats, Floats]:
+    """Bounds at knots by the limits from those at others, unless they disagree."""
+    above = _envelope(x, high, x, allowed.rise, allowed.fall)
+    below = -_envelope(x, -low, x, allowed.fall, allowed.rise)
+    return np.where(below <= above, below, low), np.where(below <= above, above, high)
+
+
+def _closest(x: Floats, high: Floats, step: float, near: NDArray[np.bool_], room: float) -> Ints:
     """The points near the knots whose bound may matter: others in the same step are closer at any rate."""
     at = np.flatnonzero(near)
     if not at.size:
@@ -234,7 +296,7 @@ def _closest(x: Floats, high: Floats, step: float, near: NDArray[np.bool_]) -> I
     first = np.flatnonzero(np.diff(each, prepend=each[0] - 1) != 0)
     least = np.minimum.reduceat(high[at], first)
     least = np.repeat(least, np.diff(first, append=at.size))
-    return at[high[at] <= least + (_RISE + _FALL) * step]
+    return at[high[at] <= least + room]
 
 
 def _windows(
@@ -244,11 +306,12 @@ def _windows(
     step: float,
     middle: Floats,
     straightened: bool,
+    limits: Limits,
 ) -> tuple[Floats, Floats]:
     """Bounds at the fine knots from windows of two steps around coarser ones. `lower`, `upper`: x, lag."""
     grid = _grid(fine.start, fine.stop, step)
     knots, fine_x = grid.x, fine.x
-    centre, whole = (_RISE - _FALL) / 2, (_RISE + _FALL) / 2
+    centre, whole = (limits.rise - limits.fall) / 2, (limits.rise + limits.fall) / 2
     spread = _EDGE / step if straightened else min(whole, _EDGE / step)
     part = np.repeat(np.arange(grid.count.size), grid.count)
     if straightened:
@@ -257,7 +320,7 @@ def _windows(
         left, right = np.maximum(knots - step, grid.start[part]), np.minimum(knots + step, grid.stop[part])
         ends = np.interp(right, fine_x, middle) - np.interp(left, fine_x, middle)
         slope = np.where(right > left, ends / np.maximum(right - left, 1.0), centre)
-        slope = np.clip(slope, -_FALL, _RISE)
+        slope = np.clip(slope, -limits.fall, limits.rise)
     else:
         slope = np.full(knots.size, centre)
     tried = np.linspace(-spread, spread, _SLOPES)

@@ -26,6 +26,7 @@ class Conversion:
     start: Floats
     knots: Floats | None = None
     times: Floats | None = None
+    late: int = 0  # readings left out, as the timer was read too late
 
     def ns(self, row: Any, cycle: Any) -> Floats:
         """Times of cycles since their rows' clock_begin. `row` and `cycle`: scalars or [n]."""
