@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import UsageError
+from .output import stdout_is_terminal
 
 Workload = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="A bundled workload's name, or a workload's folder.")
@@ -45,6 +46,8 @@ AllowShared = Annotated[
 Knobs = Annotated[list[str] | None, typer.Option("--knob", metavar="K=V", help="A knob's value; repeatable.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
+MAX_SECONDS = 86_400  # of any time limit; more than a day is a mistake
+PROFILES = (".ncu-rep", ".counters.json.gz", ".counters.json")  # Nsight Compute's reports, and our profiles
 DEFAULT_SIZE = 1024  # the size that every bundled workload is recorded at
 
 
@@ -72,6 +75,25 @@ def writable(file: Path | None, option: str) -> None:
         raise UsageError(f"{option} {file}: there is no folder {file.parent}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UsageError(f"{option} {file}: can't be written")
+
+
+def writable_folder(folder: Path | None, option: str) -> None:
+    """The same for a folder to write into, which may have to be made first."""
+    if folder is None:
+        return
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not there.is_dir():
+        raise UsageError(f"{option} {folder}: {there} is no folder")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"{option} {folder}: can't be written")
+
+
+def screen(show: bool, as_json: bool) -> None:
+    """Refuse --show where no screen can be opened. UsageError says why."""
+    if show and as_json:
+        raise UsageError("--show opens a screen, --json prints a document: choose one")
+    if show and not stdout_is_terminal():
+        raise UsageError("--show needs a terminal")
 
 
 def whole(option: str, text: str, word: str) -> int:

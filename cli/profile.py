@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HOT_LINES = 10
 _FEW = 40  # counters of Nsight Compute's own are listed up to this number
-_REPORT, _STORED = ".ncu-rep", (".counters.json.gz", ".counters.json")
+_REPORT, *_STORED = options.PROFILES
 
 
 def profile(
@@ -66,7 +66,10 @@ def profile(
         int, typer.Option("--invocation", metavar="N", min=0, help="Launches before the one profiled.")
     ] = 1,
     timeout_s: Annotated[
-        float, typer.Option("--timeout-s", metavar="S", min=1, help="Time limit of Nsight Compute.")
+        float,
+        typer.Option(
+            "--timeout-s", metavar="S", min=1, max=options.MAX_SECONDS, help="Time limit of Nsight Compute."
+        ),
     ] = 120.0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the report (.ncu-rep).")
@@ -88,11 +91,18 @@ def profile(
     """
     if metric_set is not None and metrics is not None:
         raise UsageError("give either --metric-set or --metrics")
+    wanted_metrics = tuple(m.strip() for m in (metrics or "").split(",") if m.strip())
+    if metrics is not None and not wanted_metrics:
+        raise UsageError(f"--metrics {metrics!r}: name at least one, as in --metrics l2_hit_rate,dram_bw_pct")
+    options.screen(show, as_json)
     if output is not None and output.suffix != _REPORT:
         raise UsageError(f"-o {output}: a report's file name ends in {_REPORT}")
     options.writable(output, "-o")
-    if workload.endswith((_REPORT, *_STORED)):
-        if knob or variant or space or output or record or metrics:
+    options.writable_folder(record, "--record")
+    if workload.endswith(options.PROFILES) or Path(workload).is_file():
+        if any(
+            x is not None for x in (knob, variant, space, size, output, record, metric_set, metrics, kernel)
+        ):
             raise UsageError(f"{workload} is a report: it takes only --json and --show")
         return _present(_from_file(Path(workload)), as_json=as_json, show=show)
     from ..core.model import CacheMode
@@ -101,7 +111,7 @@ def profile(
 
     wanted = ProfileOptions(
         set=metric_set or "full",
-        metrics=tuple(m.strip() for m in (metrics or "").split(",") if m.strip()),
+        metrics=wanted_metrics,
         cache=CacheMode(options.choice("--cache", cache, ("cold", "hot"))),
         timeout_s=timeout_s,
         invocation=invocation,
@@ -123,14 +133,22 @@ def profile(
     told = found.meta.get("device") or {}
     if told.get("recorded") and not device.startswith("recorded:"):
         message(f"no CUDA GPU here; {told.get('label')}")
+    if told.get("recorded") and metric_set not in (None, found.meta.get("set")):
+        message(f"recorded was the metric set {found.meta.get('set')}; {metric_set} takes a CUDA GPU")
     return _present([found], as_json=as_json, show=show)
 
 
 def _from_file(path: Path) -> list[Counters]:
     from ..core.devices.stored_counters import load
     from ..core.profiling import read_report
+    from ..core.tracing import FORMATS
 
-    return [load(path)] if path.name.endswith(_STORED) else read_report(path)
+    if path.name.endswith(tuple(_STORED)):
+        return [load(path)]
+    if path.suffix == _REPORT:
+        return read_report(path)
+    hint = f"; a trace is shown by `warpdeck trace {path}`" if path.suffix in FORMATS else ""
+    raise UsageError(f"{path}: a profile's file name ends in {' or '.join(options.PROFILES)}{hint}")
 
 
 def _present(found: list[Counters], *, as_json: bool, show: bool) -> int:

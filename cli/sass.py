@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..core.errors import ExitCode, UsageError
+from ..core.errors import ExitCode
 from . import options
 from .output import json_document, line
 
@@ -34,6 +34,7 @@ def sass(
     as_json: options.Json = False,
 ) -> int:
     """Compile a configuration and show its SASS, each instruction under its source line. Needs no GPU."""
+    from ..sessions.fitting import parse_cc
     from ..sessions.machine_code import machine_code
 
     code = machine_code(
@@ -42,7 +43,7 @@ def sass(
         space=space,
         knobs=options.pairs(knob),
         size=size,
-        cc=_capability(cc),
+        cc=parse_cc(cc),
         traced=traced,
     )
     if as_json:
@@ -64,13 +65,6 @@ def sass(
             line(f"    {instruction.label}:")
         line(f"    {instruction.address:05x}  {instruction.text}")
     return ExitCode.OK
-
-
-def _capability(text: str) -> tuple[int, int]:
-    major, dot, minor = text.partition(".")
-    if not dot or not major.isdecimal() or not minor.isdecimal():
-        raise UsageError(f"--cc {text!r}: write MAJOR.MINOR, as in --cc 9.0")
-    return int(major), int(minor)
 
 
 def register(app: typer.Typer) -> None:

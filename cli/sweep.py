@@ -54,7 +54,13 @@ def sweep(
     ] = False,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout-s", metavar="S", min=1, help="With --counters: of one start of ncu."),
+        typer.Option(
+            "--timeout-s",
+            metavar="S",
+            min=1,
+            max=options.MAX_SECONDS,
+            help="With --counters: of one start of ncu.",
+        ),
     ] = 120.0,
     cache: options.Cache = "cold",
     samples: options.Samples = 100,

@@ -10,7 +10,7 @@ import typer
 
 from ..core.errors import ExitCode, UsageError
 from . import options
-from .output import json_document, line, message, stdout_is_terminal, table, warning
+from .output import json_document, line, message, table, warning
 
 if TYPE_CHECKING:
     from ..core.tracing import TraceOptions
@@ -90,11 +90,13 @@ def trace(
     if output is not None:
         tracing.check_suffix(output)
         options.writable(output, "--output")
-    if show and as_json:
-        raise UsageError("--show opens a screen, --json prints a document: choose one")
-    if show and not stdout_is_terminal():
-        raise UsageError("--show needs a terminal")
-    if Path(workload).suffix in tracing.FORMATS and not Path(workload).is_dir():
+    options.writable_folder(record, "--record")
+    options.screen(show, as_json)
+    if workload.endswith(options.PROFILES):
+        raise UsageError(f"{workload} is a profile: see it with `warpdeck profile {workload}`")
+    if _is_file(Path(workload)):
+        if any(x is not None for x in (variant, space, knob, size, warps, capacity)) or launch:
+            raise UsageError(f"{workload} is a saved trace: it takes only -o, --show and --json")
         return _saved(Path(workload), output, show=show, as_json=as_json, record=record)
     chosen = tracing.TraceOptions(
         ctas=None if ctas == "all" else options.whole("--ctas", ctas, "all"),
@@ -115,6 +117,13 @@ def trace(
 
         files.append(tracing.record(raw, record, short_name(tracing.info_of(raw).name)))
     return _present(timeline, files, show=show, as_json=as_json)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a trace's file is meant, which may have any name or be missing, and not a workload."""
+    from ..core import tracing
+
+    return path.is_file() or (path.suffix.lower() in tracing.FORMATS and not path.is_dir())
 
 
 def _traced(

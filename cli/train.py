@@ -34,7 +34,14 @@ Cupti = Annotated[
     typer.Option("--use-cupti", help="Hardware counters in the observation: recorded, or by ncu (slow)."),
 ]
 CuptiTimeout = Annotated[
-    float, typer.Option("--cupti-timeout-s", metavar="S", min=1, help="Time limit of one start of ncu.")
+    float,
+    typer.Option(
+        "--cupti-timeout-s",
+        metavar="S",
+        min=1,
+        max=options.MAX_SECONDS,
+        help="Time limit of one start of ncu.",
+    ),
 ]
 
 

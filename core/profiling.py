@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SEED = "seed"
 TIMEOUT_S = 120.0
+MAX_TIMEOUT_S = 86_400
 # Failures that the next start of Nsight Compute would meet again, whatever it runs.
 HOPELESS = frozenset(
     {
@@ -54,8 +55,8 @@ class ProfileOptions:
             raise UsageError(f"counters are read with the cache cold or hot, not '{self.cache}'")
         if self.invocation < 0:
             raise UsageError(f"invocation {self.invocation}: give 0 (the first launch) or more")
-        if self.timeout_s <= 0:
-            raise UsageError(f"a time limit of {self.timeout_s:g} s is impossible")
+        if not 0 < self.timeout_s <= MAX_TIMEOUT_S:
+            raise UsageError(f"a time limit of {self.timeout_s:g} s is impossible; at most {MAX_TIMEOUT_S:,}")
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ def record(raw: RawTrace, folder: Path, name: str) -> Path:
     from ..telemetry.trace import store
 
     path = folder / file_name(parts[0], parts[1], parts[2], parts[3])
+    if "/" in str(raw.meta.get("command")):  # folders of this machine say nothing on another one
+        raw = replace(raw, meta={key: value for key, value in raw.meta.items() if key != "command"})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         store.save(raw, path)

@@ -72,7 +72,7 @@ def profile_one(
         if isinstance(opened, RecordedDevice) and not knobs and not space:
             found = default(opened, loaded, case, candidate.variant, only=variant is not None)
             if found is not None:
-                return found
+                return _lacking(found, options.metrics)
         fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
         result = profile(loaded, opened, [candidate], case, seed=seed, allow_shared=allow_shared, **fields)[0]
     finally:
@@ -80,9 +80,18 @@ def profile_one(
             opened.close()
     if isinstance(result, NcuFailure):
         raise result.error()
+    if info.recorded:
+        return _lacking(result, options.metrics)
     if record is not None:
         keep(result, record, short_name(info.name))
     return result
+
+
+def _lacking(counters: Counters, wanted: tuple[str, ...]) -> Counters:
+    """The same, with the reason for what was asked for by name and isn't recorded."""
+    absent = [name for name in wanted if name not in counters.metrics and name not in counters.missing]
+    missing = {**counters.missing, **dict.fromkeys(absent, "not recorded; it takes a CUDA GPU")}
+    return dataclasses.replace(counters, missing=missing)
 
 
 def keep(counters: Counters, folder: Path, name: str) -> Path:
@@ -95,6 +104,7 @@ def keep(counters: Counters, folder: Path, name: str) -> Path:
     counters = dataclasses.replace(counters, hotspots=spots)
     path = folder / file_name(name, str(meta["workload"]), str(meta["variant"]), str(meta["case"]))
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         save(counters, path)
     except OSError as error:
         raise WarpdeckError(f"{path}: can't be written: {error.strerror or error}") from None

@@ -294,6 +294,13 @@ def test_a_stale_profile_says_so(files: list[Path]) -> None:
         (("nothing.ncu-rep",), "nothing.ncu-rep"),
         (("nothing.counters.json.gz",), "nothing.counters.json.gz"),
         (("x.ncu-rep", "--knob", "a=1"), "is a report"),
+        (("x.ncu-rep", "--metric-set", "seed"), "is a report"),
+        (("x.counters.json.gz", "--size", "256"), "is a report"),
+        (("softmax", "--metrics", " ,"), "name at least one"),
+        (("softmax", "--timeout-s", "inf"), "--timeout-s"),
+        (("softmax", "--show"), "needs a terminal"),
+        (("softmax", "--show", "--json"), "choose one"),
+        (("softmax", "--record", "/dev/null/x"), "is no folder"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -302,6 +309,39 @@ def test_mistakes_are_told_in_one_line(
     device = () if arguments[0].endswith((".ncu-rep", ".gz")) else ("--device", "recorded:test")
     done = warpdeck("profile", *arguments, *device, cwd=tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("report.txt", "a profile's file name ends in .ncu-rep"), ("t.wdtrace", "`warpdeck trace t.wdtrace`")],
+)
+def test_a_file_with_another_name_is_no_unknown_workload(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / name).write_bytes(b"anything")
+    done = warpdeck("profile", name, cwd=tmp_path)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_recording_says_what_it_does_not_hold(files: list[Path]) -> None:
+    stored(files)
+    chosen = ("profile", "softmax", "--device", "recorded:test", "--json")
+    done = warpdeck(*chosen, "--metrics", "l2_hit_rate,gpc__cycles_elapsed.nonsense")
+    found = json.loads(done.stdout)
+    assert "not recorded" in found["missing"]["gpc__cycles_elapsed.nonsense"]
+    assert "l2_hit_rate" not in found["missing"] and found["device"]["spec"] == "recorded:test"
+    done = warpdeck(*chosen, "--metric-set", "stalls")
+    assert done.returncode == 0 and "the metric set full; stalls takes a CUDA GPU" in done.stderr
+    assert warpdeck(*chosen, "--metric-set", "full").stderr == ""
+
+
+def test_a_profile_is_kept_in_a_folder_that_was_not_there(files: list[Path], tmp_path: Path) -> None:
+    path = keep(stored(files), tmp_path / "new" / "folder", "h1")
+    assert stored_counters.load(path).kernel == stored(files).kernel
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), float("nan")])
+def test_impossible_time_limits_are_refused(limit: float) -> None:
+    with pytest.raises(UsageError, match="time limit"):
+        ProfileOptions(timeout_s=limit)
 
 
 def test_a_report_is_shown_with_all_its_launches() -> None:

@@ -64,4 +64,5 @@ def test_sass_text_and_bad_input(tool: None) -> None:
     done = warpdeck("sass", "softmax", "--variant", "classic")
     assert done.returncode == 0 and "classic.py:" in done.stdout and "EXIT" in done.stdout
     assert warpdeck("sass", "softmax", "--cc", "nine").returncode == 2
+    assert warpdeck("sass", "softmax", "--cc", "3.0").returncode == 2
     assert warpdeck("sass", "softmacks").returncode == 2

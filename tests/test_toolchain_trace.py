@@ -51,6 +51,25 @@ def test_tracing_says_what_is_missing():
         cuda(header_only + 'extern "C" __global__ void k(float *x) {}', parameters=ONE, trace=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "line", "words"),
+    [
+        (("WD_PUSH(load)", "WD_PUSH(wait)"), 6, "stage wait isn't among those that WD_STAGES names"),
+        ((" WD_TRACE_PARAM", ""), 5, "put WD_TRACE_PARAM after the kernel's last parameter"),
+        (("WD_TRACE_BEGIN();", ""), 6, r"WD_TRACE_BEGIN\(\) comes first in the kernel"),
+        (("WD_STAGES(load, store)", ""), 6, r"name the stages with WD_STAGES\("),
+        (("#include <warpdeck/trace.cuh>", ""), 3, "after #include <warpdeck/trace.cuh>"),
+    ],
+)
+def test_misused_markers_say_where_and_what_was_forgotten(
+    change: tuple[str, str], line: int, words: str
+) -> None:
+    text = MARKED.replace(*change)
+    assert text != MARKED
+    with pytest.raises(CompileError, match=rf"k\.cu:{line}: .*{words}"):
+        cuda(text, parameters=ONE, trace=True)
+
+
 def test_of_several_kernels_some_may_be_traced():
     text = MARKED + 'extern "C" __global__ void other(float *x) { *x = 0; }\n'
     traced = cuda(text, entries=("k", "other"), parameters=ONE, trace=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,11 @@ def test_a_saved_trace_is_converted(recorded: Path, tmp_path: Path) -> None:
         (("gemm",), "no trace of 'gemm' is recorded"),
         (("missing.wdtrace",), "missing.wdtrace"),
         (("softmax", "--record", "there"), "comes from a recording"),
+        (("softmax", "--record", "/dev/null/x"), "is no folder"),
+        (("t.wdtrace", "--knob", "a=1"), "is a saved trace"),
+        (("t.csv", "--size", "3"), "is a saved trace"),
+        (("a.ncu-rep",), "`warpdeck profile a.ncu-rep`"),
+        (("a.counters.json.gz",), "is a profile"),
     ],
 )
 def test_errors_are_one_plain_line(
@@ -376,6 +382,22 @@ def test_files_that_are_no_traces(tmp_path: Path, suffix: str, content: bytes) -
     with pytest.raises(UsageError) as caught:
         tracing.read(file)
     assert file.name in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["noext", "t.bin", "T.WDTRACE", "t.csv"])
+def test_a_trace_is_known_by_its_content(recorded: Path, tmp_path: Path, name: str) -> None:
+    source = next(recorded.glob(f"*{tracing.SUFFIX}"))
+    shutil.copy(source, tmp_path / name)
+    done = warpdeck("trace", name, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["events"] == tracing.read(source).events
+
+
+def test_a_recorded_trace_names_no_folder_of_this_machine(recorded: Path, tmp_path: Path) -> None:
+    raw = store.load(next(recorded.glob(f"*{tracing.SUFFIX}")))
+    told = replace(raw, meta={**raw.meta, "command": f"warpdeck trace {Path.home()}/kernels/mine"})
+    kept = store.load(tracing.record(told, tmp_path / "new", "h1"))
+    assert "command" not in kept.meta and kept.meta["workload"] == raw.meta["workload"]
 
 
 def test_the_command_repeats_what_was_asked(isolated_home: Path) -> None:

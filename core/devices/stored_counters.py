@@ -82,13 +82,13 @@ def stored(
     for path in find(device.folders, device.name, workload.name, candidate.variant, case.name):
         counters = load(path)
         if counters.meta.get("config") == dict(candidate.config):
-            return labelled(counters, workload)
+            return labelled(counters, workload, device)
         others.append(_text(counters.meta.get("config") or {}))
     for recording in device.recordings(workload.name):
         if _answers(recording, case):
             found = of_recording(recording, candidate)
             if found is not None:
-                return labelled(found, workload)
+                return labelled(found, workload, device)
     every = find(device.folders, device.name, workload.name)
     known = ", ".join(p.name.removesuffix(SUFFIX).split("-", 2)[2] for p in every) or "none"
     hint = f"; a profile of {', '.join(others)} is there" if others else f"; stored profiles: {known}"
@@ -109,13 +109,13 @@ def default(
     names = [variant, *(() if only else (v for v in workload.variants if v != variant))]
     for name in names:
         for path in find(device.folders, device.name, workload.name, name, case.name):
-            return labelled(load(path), workload)
+            return labelled(load(path), workload, device)
     for recording in device.recordings(workload.name):
         if recording.variant in names and _answers(recording, case):
             baseline = Candidate(recording.variant, recording.baseline.config, recording.source_hash)
             found = of_recording(recording, baseline)
             if found is not None:
-                return labelled(found, workload)
+                return labelled(found, workload, device)
     return None
 
 
@@ -160,13 +160,14 @@ def not_recorded(recording: Recording, candidate: Candidate) -> NcuFailure:
     return NcuFailure(candidate, "not_recorded", str(why or "the recording holds no hardware counters"))
 
 
-def labelled(counters: Counters, workload: Workload) -> Counters:
+def labelled(counters: Counters, workload: Workload, on: RecordedDevice) -> Counters:
     """The same, shown as recorded; `stale` where the kernel's source has changed since."""
     meta: dict[str, Any] = dict(counters.meta)
     device = dict(meta.get("device") or {})
     name, date = device.get("name", "unknown GPU"), meta.get("date") or device.get("date")
     meta["device"] = {
         **device,
+        "spec": on.info.spec,
         "recorded": True,
         "date": date,
         "label": f"recorded on {name}, {date or 'date unknown'}",

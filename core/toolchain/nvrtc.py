@@ -27,6 +27,16 @@ _REMEDIES = {
     "stdio.h": "leave it out: NVRTC has printf built in",
     "cstdio": "leave it out: NVRTC has printf built in",
 }
+_STAGES = "name the stages with WD_STAGES(load, compute) at file scope, after #include <warpdeck/trace.cuh>"
+_MARKERS = (  # what NVRTC says of misused stage markers, and what was forgotten
+    (r'"wd_stages" has no member "(\w+)"', r"stage \1 isn't among those that WD_STAGES names"),
+    (r'identifier "wd_trace" is undefined', "put WD_TRACE_PARAM after the kernel's last parameter"),
+    (
+        r'identifier "wd_state" is undefined',
+        "WD_TRACE_BEGIN() comes first in the kernel; a device function takes WD_STATE_PARAM",
+    ),
+    (r"must be a class or namespace name\n.*\bWD_", _STAGES),
+)
 
 
 def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str, dict[str, str]]:
@@ -109,7 +119,8 @@ def _macro(name: str, value: object) -> str:
 
 def _first_error(log: str, file: str) -> str:
     """`file:line: message` of the first error, with a remedy for headers of the host's library."""
-    for line in log.splitlines():
+    lines = log.splitlines()
+    for number, line in enumerate(lines):
         found = _LINE.match(line)
         if found is None:
             continue
@@ -118,5 +129,9 @@ def _first_error(log: str, file: str) -> str:
         name = Path(header[1] or header[2]).name if header else ""
         if name in _REMEDIES:
             message += f" ({_REMEDIES[name]})"
-        return message
-    return next((f"{file}: {line.strip()}" for line in log.splitlines() if "error" in line), "")
+        for pattern, remedy in _MARKERS:
+            marker = re.search(pattern, "\n".join(lines[number : number + 2]))
+            if marker is not None:
+                return f"{message} ({marker.expand(remedy)})"
+        return f"{message} ({_STAGES})" if 'identifier "WD_' in log else message
+    return next((f"{file}: {line.strip()}" for line in lines if "error" in line), "")
