@@ -1,9 +1,11 @@
 """Frame times of the timeline screen: panning at three zooms, 120×40 and 80×24.
 
-`python benchmarks/timeline_frames.py [--ranges N…] [--frames N]`. A range is two events. The trace is the
-worst case: every range has a stage, a length and a gap drawn at random, so that nearly every column differs
-from the next. Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a
-process of its own, with the garbage collector as the console sets it.
+`python benchmarks/timeline_frames.py [--ranges N…] [--frames N] [--trace FILE]`. A range is two events. The
+trace is the worst case: every range has a stage, a length and a gap drawn at random, so that nearly every
+column differs from the next. `--trace`: the frames of a recorded trace instead, how long reading and decoding
+it takes, and the wall time from starting `warpdeck trace FILE --show` in a terminal to its first frame.
+Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a process of its own,
+with the garbage collector as the console sets it.
 Targets at 120×40: 16 ms (median) and 33 ms (95%) at 100,000 events, 25 ms (median) at a million; a million
 loaded in 1 s, in 150 MB.
 """
@@ -12,17 +14,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import resource
 import statistics
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import numpy as np
 from textual.drivers.headless_driver import HeadlessDriver
 
+from warpdeck.core.tracing import read
 from warpdeck.telemetry.trace.timeline import Clock, Marks, Slices, Timeline, Warps
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.timeline import TimelineScreen
@@ -88,14 +97,19 @@ async def painted(screen: TimelineScreen) -> None:
     await done.wait()
 
 
-async def measure(ranges: int, frames: int, size: tuple[int, int]) -> dict[str, object]:
+async def measure(source: int | Path, frames: int, size: tuple[int, int]) -> dict[str, object]:
     """Open the screen and pan, in processor milliseconds a frame."""
-    timeline = noise(ranges)
+    began = time.perf_counter()
+    timeline = noise(source) if isinstance(source, int) else read(source)
+    decode_s = time.perf_counter() - began
+    found: dict[str, object] = {"ranges": len(timeline.slices.row), "size": f"{size[0]}x{size[1]}"}
+    if isinstance(source, Path):
+        found.update(trace=source.name, events=timeline.events, decode_s=round(decode_s, 3))
+        found["first_frame_s"] = round(first_frame_s(source, size), 3)
     began = time.perf_counter()
     screen = TimelineScreen(timeline)
     app = WarpdeckApp(screen)
     app.driver_class = CountingDriver
-    found: dict[str, object] = {"ranges": ranges, "size": f"{size[0]}x{size[1]}"}
 
     async def watch() -> None:
         while not CountingDriver.written or not screen.is_current:
@@ -132,6 +146,28 @@ async def measure(ranges: int, frames: int, size: tuple[int, int]) -> dict[str, 
     return found
 
 
+def first_frame_s(trace: Path, size: tuple[int, int]) -> float:
+    """From starting the console on a trace, in a terminal of its own, to the first frame, seconds."""
+    began = time.perf_counter()
+    pid, terminal = pty.fork()
+    if not pid:
+        rows_columns = struct.pack("HHHH", size[1], size[0], 0, 0)
+        fcntl.ioctl(0, termios.TIOCSWINSZ, rows_columns)
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "warpdeck", "trace", str(trace), "--show"])
+    seen = b""
+    while b"Timeline" not in seen:
+        seen += os.read(terminal, 65536)
+    took = time.perf_counter() - began
+    os.write(terminal, b"q")
+    with contextlib.suppress(OSError):  # the terminal is gone when its process is
+        while os.read(terminal, 65536):
+            pass
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return took
+
+
 def resident_mb() -> float:
     """Resident memory of this process now."""
     status = Path("/proc/self/status").read_text()
@@ -143,15 +179,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranges", type=int, nargs="*", default=[50_000, 100_000, 500_000, 1_000_000])
     parser.add_argument("--frames", type=int, default=60)
-    parser.add_argument("--one", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--trace", type=Path)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        ranges, width, height = options.one
-        print(json.dumps(asyncio.run(measure(ranges, options.frames, (width, height)))))
+        source, width, height = options.one
+        known = int(source) if source.isdecimal() else Path(source)
+        print(json.dumps(asyncio.run(measure(known, options.frames, (int(width), int(height))))))
         return
-    for ranges in options.ranges:
+    for source in [options.trace] if options.trace else options.ranges:
         for width, height in ((120, 40), (80, 24)):
-            one = ["--one", str(ranges), str(width), str(height), "--frames", str(options.frames)]
+            one = ["--one", str(source), str(width), str(height), "--frames", str(options.frames)]
             subprocess.run([sys.executable, __file__, *one], check=True)
 
 

@@ -33,8 +33,8 @@ RUNS = (
     ("gemm-tpe-1", "gemm", "tpe", (1024, 4096), 80),
     (MAIN, "softmax", "tpe", (1024, 4096, 8192), 120),
 )
-# Keys before a picture: look for the longest wait.
-KEYS = {"timeline": ("[slash]", "[w]", "[a]", "[enter]", "[x]", "[minus]", "[minus]")}
+# Keys before a picture: the cursor to a wait of the first consumer warp, between two tiles.
+KEYS = {"timeline": ("[right_square_bracket]",) * 4}
 # Dot numbering of Unicode braille: bit i is at (column, row).
 DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 TEXT = re.compile(
@@ -44,6 +44,8 @@ TEXT = re.compile(
 LINE_CLIP = re.compile(
     r'<clipPath id="[^"]*line-\d+">.*?</clipPath>\s*| clip-path="url\(#[^"]*line-\d+\)"', re.DOTALL
 )
+BLANK_TEXT = re.compile(r"<text [^>]*>(?:&#160;|\xa0|\s)*</text>")
+CRISP, CRISP_RULE = ' shape-rendering="crispEdges"', "g rect { shape-rendering: crispEdges }"
 FONT_FACE = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
 FONTS = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 
@@ -76,6 +78,7 @@ def portable(svg: str, line_height: float = 24.4) -> str:
     svg = LINE_CLIP.sub(
         "", svg
     )  # every text says its length: there is nothing to clip, and it doubles the size
+    svg = BLANK_TEXT.sub("", svg).replace(CRISP, "").replace("<style>", f"<style>\n{CRISP_RULE}", 1)
     return re.sub(r"\n\s*", "\n", svg)
 
 

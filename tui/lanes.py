@@ -297,7 +297,7 @@ def _innermost(slices: Slices, nested: Ints) -> tuple[Ints, Floats, Floats]:
 
 
 def first_steps(timeline: Timeline, row: int, steps: int) -> tuple[float, float] | None:
-    """(from, to) ns of about the first `steps` steps of a warp's loop; None if it runs less than twice as many.
+    """(from, to) ns of about the first `steps` steps of a warp's loop; None if it runs less than twice that.
 
     A step is told by its stages: of those that ran often, the one that ran least often ran once a step.
     """
