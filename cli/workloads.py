@@ -53,8 +53,10 @@ def workloads_show(
     """Show a workload: arguments, cases, variants, spaces, knobs and restrictions."""
     from ..core.bench import performance_cases
     from ..kernels.loader import load_workload
+    from ..kernels.stored import list_stored
 
     loaded = load_workload(workload)
+    beside = [info for info in list_stored(loaded.name) if not info.error]
     cases = performance_cases(loaded, size or [])
     document = {
         "name": loaded.name,
@@ -92,6 +94,7 @@ def workloads_show(
             for s in loaded.spaces.values()
         ],
         "vendor": loaded.vendor_name,
+        "traces_and_profiles": [info.to_json() for info in beside],
     }
     if as_json:
         json_document(document)
@@ -127,6 +130,10 @@ def workloads_show(
         for restriction in space["restrictions"]:
             line(f"  only if {restriction}")
         line("  baseline " + ", ".join(f"{k}={v}" for k, v in space["baseline"].items()))
+    for kind in dict.fromkeys((info.kind, info.device) for info in beside):
+        mine = [f"{info.variant} at {info.case}" for info in beside if (info.kind, info.device) == kind]
+        line()
+        line(f"{kind[0]}s on {kind[1]}: {', '.join(mine)}; shown by: warpdeck {kind[0]} {loaded.name}")
 
 
 @workloads_app.command("new")
@@ -151,15 +158,22 @@ recordings_app = typer.Typer(help="Measured spaces that recorded devices answer 
 
 @recordings_app.command("list")
 def recordings_list(as_json: options.Json = False) -> None:
-    """List the recordings that ship and those you imported."""
+    """List the recordings that ship and those you imported, and the traces and profiles beside them."""
     from ..kernels.recordings import list_recordings
+    from ..kernels.stored import list_stored
 
     found = list_recordings()
-    for info in found:
+    beside = list_stored()
+    for info in (*found, *beside):
         if info.error:
             warning(info.error)
     if as_json:
-        json_document({"recordings": [info.to_json() for info in found]})
+        json_document(
+            {
+                "recordings": [info.to_json() for info in found],
+                "traces_and_profiles": [info.to_json() for info in beside],
+            }
+        )
         return
     if not found:
         message("no recordings")
@@ -179,6 +193,26 @@ def recordings_list(as_json: options.Json = False) -> None:
             for info in found
         ],
         right=(4, 5),
+    )
+    if not beside:
+        return
+    line()
+    table(
+        ["shown by", "variant", "size", "device", "gpu", "date", "kB", "from"],
+        [
+            (
+                f"warpdeck {info.kind} {info.workload}" if info.workload else info.path.name,
+                info.variant,
+                info.case,
+                info.device,
+                "damaged" if info.error else info.gpu,
+                info.date,
+                round(info.bytes / 1000),
+                "bundled" if info.bundled else "imported",
+            )
+            for info in beside
+        ],
+        right=(6,),
     )
 
 
