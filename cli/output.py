@@ -145,6 +145,8 @@ def guarded(command: Callable[[], object]) -> int:
     try:
         code = command()
         sys.stdout.flush()
+        if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
+            _stderr("warpdeck: interrupted")  # Typer took the Ctrl-C; a command that took it has said so
         return code if isinstance(code, int) else ExitCode.OK
     except KeyboardInterrupt:
         _stderr("warpdeck: interrupted")

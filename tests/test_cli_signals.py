@@ -14,6 +14,8 @@ import pytest
 import synthetic
 from cli_support import warpdeck, write_recordings
 
+from warpdeck.cli import app
+from warpdeck.core import tracing
 from warpdeck.core.errors import ExitCode
 from warpdeck.kernels import load_workload
 from warpdeck.sessions.alive import runner_pid
@@ -111,6 +113,17 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130 and "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_command_that_does_not_handle_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(path: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(tracing, "read", interrupt)
+    assert app.run(["trace", "any.csv"]) == 130
+    assert capsys.readouterr().err == "warpdeck: interrupted\n"
 
 
 def test_two_resumes_at_once_are_one_run(isolated_home: Path, long_run: tuple[str, ...]) -> None:

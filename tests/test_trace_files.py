@@ -305,6 +305,17 @@ def test_foreign_and_absent_files_give_one_error(tmp_path: Path) -> None:
                 reader(path)
 
 
+def test_files_without_end_are_refused(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.csv"
+    endless.symlink_to("/dev/zero")
+    large = tmp_path / "large.pftrace"
+    with large.open("wb") as file:
+        file.truncate(files.MAX_BYTES + 1)  # sparse
+    for path in (endless, large):
+        with pytest.raises(TraceError, match=rf"{path.name}: not a trace"):
+            store.open_timeline(path)
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "t.pftrace"
     path.write_bytes(b"old")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import TraceError
+
+MAX_BYTES = 4 << 30
 
 
 def write(path: Path, parts: Iterable[bytes]) -> None:
@@ -31,8 +34,11 @@ def write(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def read(path: Path) -> bytes:
-    """A file's bytes. TraceError if there is none or it can't be read."""
+    """A file's bytes. TraceError if there is none, it can't be read, or it is too large for a trace."""
     try:
+        about = path.stat()
+        if stat.S_ISCHR(about.st_mode) or about.st_size > MAX_BYTES:
+            raise TraceError(f"{path}: not a trace: larger than {MAX_BYTES >> 30} GiB, or a device")
         return path.read_bytes()
     except OSError as error:
         raise TraceError(f"{path}: can't be read: {error.strerror or error}") from None
