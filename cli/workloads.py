@@ -158,7 +158,7 @@ recordings_app = typer.Typer(help="Measured spaces that recorded devices answer 
 
 @recordings_app.command("list")
 def recordings_list(as_json: options.Json = False) -> None:
-    """List the recordings that ship and those you imported, and the traces and profiles beside them."""
+    """List the recordings that ship and those you imported, and traces and profiles beside them."""
     from ..kernels.recordings import list_recordings
     from ..kernels.stored import list_stored
 

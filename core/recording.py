@@ -340,7 +340,10 @@ def with_counters(
 def read_bytes(path: Path) -> bytes:
     """A file's contents, unpacked if they are gzip-compressed. UsageError if they can't be read."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_BYTES >> 20} MB; not a recording")
         if raw[:2] != b"\x1f\x8b":
             return raw
         unpacker = zlib.decompressobj(wbits=31)

@@ -186,6 +186,14 @@ def test_what_is_no_profile_is_one_plain_error(tmp_path: Path, data: bytes) -> N
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_a_profile_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.counters.json"
+    with path.open("wb") as file:
+        file.truncate(recording.MAX_BYTES + 1)  # sparse
+    with pytest.raises(UsageError, match=r"x\.counters\.json: larger than"):
+        stored_counters.load(path)
+
+
 SPOTS = st.builds(
     HotSpot,
     file=st.text(max_size=8),
