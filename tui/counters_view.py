@@ -110,10 +110,10 @@ def roofline_series(point: roofline.Roofline | None) -> list[Series]:
         ridge, peak = math.log10(point.ridge), math.log10(point.peak_flops_per_s)
         low, high = min(x, ridge) - 1.0, max(x, ridge) + 1.0
         roof = [math.log10(point.peak_bytes_per_s) + low, peak, peak]
-        series.append(Series.of([low, ridge, high], roof, Shape.LINE, "roof", "best"))
+        series.append(Series.of([low, ridge, high], roof, Shape.LINE, "roof, flop/s", "best"))
         gap = np.linspace(y, math.log10(point.ceiling), 1000)
         series.append(Series.of(np.full(len(gap), x), gap, Shape.DOTS, "to gain", "level"))
-    return [*series, Series.of([x], [y], Shape.POINT, "this launch", "vendor")]
+    return [*series, Series.of([x], [y], Shape.POINT, "launch", "vendor")]
 
 
 NO_ROOFLINE = "not collected; the metric set roofline has it"

@@ -106,13 +106,13 @@ def _find(
         except WarpdeckError:  # another configuration's may be there
             pass
     if other is not None:
-        return other, f"the session has no {what} of {config_text(subject.config)}; {_words(other)}"
+        return other, f"the session has no {what} of {_words(other, subject)}"
     if subject.recorded:
         try:
             found = recorded(None)
         except WarpdeckError as error:
             raise WarpdeckError(f"{error}; on a GPU: {command}") from None
-        return found, f"no {what} of {config_text(subject.config)} is recorded; {_words(found)}"
+        return found, f"no {what} is recorded of {_words(found, subject)}"
     raise WarpdeckError(f"no {what} of this configuration yet; to make one: {command}")
 
 
@@ -127,9 +127,14 @@ def _is_of(found: Any, subject: Subject) -> bool:
     return meta.get("config") == dict(subject.config) and meta.get("variant") in (None, subject.variant)
 
 
-def _words(found: Any) -> str:
-    """What is shown instead."""
-    config = found.meta.get("config")
-    variant = found.meta.get("variant")
-    named = config_text(config) if isinstance(config, Mapping) and config else "another configuration"
-    return f"this is {named}" + (f" of {variant}" if variant else "")
+def _words(found: Any, subject: Subject) -> str:
+    """What was asked for and what is shown instead: of one variant, only the knobs that differ."""
+    config, variant = found.meta.get("config"), found.meta.get("variant")
+    if not isinstance(config, Mapping) or not config:
+        return f"{config_text(subject.config)}; this is another configuration"
+    if variant not in (None, subject.variant) or set(config) != set(subject.config):
+        named = f"{config_text(config)} of {variant}" if variant else config_text(config)
+        return f"{config_text(subject.config)}; this is {named}"
+    differ = [name for name in config if config[name] != subject.config[name]]
+    asked, shown = ({name: of[name] for name in differ} for of in (subject.config, config))
+    return f"{config_text(asked)}; this has {config_text(shown)}"

@@ -18,6 +18,8 @@ COLOURS = (
 )
 WAITING = "#e9bd5a"  # what a timeline is opened to find
 WAIT_WORDS = ("wait", "sync", "barrier", "stall", "idle")
+# Usual names have their colours in every trace, so that two variants can be compared at a glance.
+USUAL = {"load": 0, "compute": 1, "store": 2, "copy": 3, "reduce": 5}
 _SPARE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -35,16 +37,23 @@ def letters(stages: Sequence[str]) -> list[str]:
 
 def colours(stages: Sequence[str]) -> list[str]:
     """A colour a stage, "#rrggbb"; beyond nine they repeat, and the letters tell them apart."""
+    waiting = next((i for i, name in enumerate(stages) if _waits(name)), None)
+    usual = {USUAL[name] for name in stages if name in USUAL}
+    free = [colour for i, colour in enumerate(COLOURS) if i not in usual]
     found, used = [], 0
-    waiting = False
-    for name in stages:
-        if not waiting and any(word in name.lower() for word in WAIT_WORDS):
-            waiting = True
+    for i, name in enumerate(stages):
+        if i == waiting:
             found.append(WAITING)
+        elif name in USUAL:
+            found.append(COLOURS[USUAL[name]])
         else:
-            found.append(COLOURS[used % len(COLOURS)])
+            found.append(free[used % len(free)])
             used += 1
     return found
+
+
+def _waits(name: str) -> bool:
+    return any(word in name.lower() for word in WAIT_WORDS)
 
 
 def blend(colour: str, towards: str, share: float) -> str:

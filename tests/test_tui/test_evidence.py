@@ -83,7 +83,7 @@ def test_another_configurations_file_is_said_to_be_one(find: Any, tmp_path: Path
     SAVE[find](tmp_path / ARTIFACTS / NAME[find], OTHER)
     found, note = find(subject(tmp_path))
     assert found.meta["config"] == OTHER
-    assert "of block_size=64 reg_cap=0" in note and "this is block_size=256 reg_cap=32" in note
+    assert "of block_size=64 reg_cap=0" in note and "this has block_size=256 reg_cap=32" in note
 
 
 @BOTH
@@ -112,7 +112,11 @@ def test_a_recorded_device_has_what_was_recorded(find: Any, recorded: Path) -> N
     found, note = find(subject(None, device="recorded:test"))
     assert found.meta["config"] == CONFIG and found.meta["device"]["recorded"] and note == ""
     found, note = find(subject(None, device="recorded:test", config=OTHER))
-    assert "block_size=256 reg_cap=32 is recorded; this is block_size=64 reg_cap=0 of classic" in note
+    assert "recorded of block_size=256 reg_cap=32; this has block_size=64 reg_cap=0" in note
+    near = {**CONFIG, "reg_cap": 32}
+    found, note = find(subject(None, device="recorded:test", config=near))
+    assert found.meta["config"] == CONFIG
+    assert note.endswith("recorded of reg_cap=32; this has reg_cap=0")  # only what differs
 
 
 @BOTH

@@ -261,6 +261,13 @@ def test_letters_and_colours_of_any_names(names: list[str]) -> None:
         assert len(set(found)) == len(names)
 
 
+def test_usual_stages_have_the_same_colours_in_every_trace() -> None:
+    one = dict(zip(names := ("load", "wait", "compute", "mma", "store"), colours(names), strict=True))
+    other = dict(zip(names := ("compute", "fetch", "wait", "load"), colours(names), strict=True))
+    assert all(one[name] == other[name] for name in ("load", "wait", "compute"))
+    assert len(set(one.values())) == len(one) and len(set(other.values())) == len(other)
+
+
 def test_blend() -> None:
     assert blend("#000000", "#ffffff", 0.5) == "#808080"
     assert blend("#123456", "#ffffff", 0.0) == "#123456"

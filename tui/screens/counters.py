@@ -211,9 +211,8 @@ class CountersScreen(Screen[None]):
     @on(CountersTable.Resized)
     def _lay_out(self, event: CountersTable.Resized) -> None:
         plot = self.query_one("#roofline", Plot)
-        name = "Roofline, flop/s" if plot.size.width >= 60 else "Roofline"
-        words = view.roofline_words(self._point, max(20, plot.size.width - len(name) - 5))
-        plot.border_title = f"{name} · {words}"
+        words = view.roofline_words(self._point, max(20, plot.size.width - 13))
+        plot.border_title = f"Roofline · {words}"
         self._fill_lines()
         self._fill_metrics()
 
