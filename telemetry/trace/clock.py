@@ -24,10 +24,15 @@ from .timeline import Clock
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _DIP = 0.008  # of the rate; less is not worth a word
+_SURE = 0.75  # of a rise: what the bounds leave no doubt of, to tell of it
 _OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _UNSEEN = 0.2  # of the timer's step
 _ROUNDING = 1e-3
 _TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
+_UNLIKE, _FEW = (
+    0.2,
+    10,
+)  # of an SM's readings, its least readings: so many may not come too late for its domain
 _NEARLY = 0.01  # of the rate: a calibration so close to the device's highest rate ran at that, or dipped
 
 
@@ -141,21 +146,26 @@ def _curve(
         return None
     found = clock_domains.domains(headers, anchors, rate, tick, ends)
     traced = np.searchsorted(found.sms, headers["sm"])
+    single = found.apart(np.ones(found.sms.size, bool))
     while True:  # whole domains, pairs of SMs, SMs
         kept = np.unique(found.domain[traced])
         part_of = np.full(int(found.domain.max()) + 1, -1)
         part_of[kept] = np.arange(kept.size)
         part = part_of[found.domain]
         axis = _Axis(found, part, rate, epoch)
-        points, part_at = _points(
-            axis, own, anchors[part[np.searchsorted(found.sms, anchors["sm"])] >= 0], ends, headers, tick
-        )
-        alone = np.bincount(part[part >= 0], minlength=kept.size) == 1
-        split = kept[~alone & ~clock_curve.agree(points, part_at, kept.size)]
+        near = anchors[part[np.searchsorted(found.sms, anchors["sm"])] >= 0]
+        points, sm = _points(axis, own, near, ends, headers, tick)
+        part_at = part[sm]
+        allowed, off = clock_curve.limits(points)
+        together = clock_curve.agree(points, part_at, kept.size)
+        if ends is not None:
+            alone = _points(_Axis(single, single.domain, rate, epoch), own, near, ends, headers, tick)
+            apart = _late_share(*alone, allowed, traced) < _late_share(points, sm, allowed, traced) - _UNLIKE
+            together[np.unique(part[traced[apart]])] = False
+        split = kept[~together & (np.bincount(part[part >= 0], minlength=kept.size) > 1)]
         if not split.size:
             break
         found = found.parted(split)
-    allowed, off = clock_curve.limits(points)
     if off.max() > _TOLERATED:
         return None
     worst = np.zeros(kept.size)
@@ -187,6 +197,13 @@ def _curve(
     return Conversion(clock, np.full(traced.shape, rate), begin, curve.x, time - zero, curve.dropped)
 
 
+def _late_share(points: clock_curve.Points, sm: Ints, allowed: clock_curve.Limits, which: Ints) -> Floats:
+    """[which] of some SMs' readings, how many the others on the axis make too late to be true."""
+    each = np.bincount(sm[points.soft], minlength=int(which.max()) + 1)
+    late = np.bincount(sm[clock_curve.late(points, allowed)], minlength=each.size)
+    return late[which] / np.maximum(each[which], _FEW)
+
+
 @dataclass(frozen=True)
 class _Axis:
     """Cycles of all SMs on one axis, ns: domains lie `apart` behind each other, SMs of one on top of each."""
@@ -211,7 +228,7 @@ def _points(
     headers: NDArray[Any],
     tick: float,
 ) -> tuple[clock_curve.Points, Ints]:
-    """All readings' bounds on the lag, sorted, and the parts of the axis where they lie."""
+    """All readings' bounds on the lag, sorted, and their SMs."""
     used = np.concatenate([anchors, own])
     sm = np.searchsorted(axis.found.sms, used["sm"])
     clock, time, gap = used["clock"], used["time"], used["gap"] * axis.rate
@@ -232,7 +249,7 @@ def _points(
     error = axis.found.error[sm]
     order = np.argsort(x)
     points = clock_curve.Points(x, lag - gap - error, lag + width + error, soft)
-    return clock_curve.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), part[order]
+    return clock_curve.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), sm[order]
 
 
 def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:
@@ -252,9 +269,9 @@ def _dip(curve: clock_curve.Curve, part: Ints, covered: NDArray[np.bool_], time:
             break
         same = (part[reach:] == part[:-reach]) & covered[reach:] & covered[:-reach]
         rise = curve.lag[reach:] - curve.lag[:-reach]
-        sure = same & (curve.low[reach:] - curve.high[:-reach] > rise / 2)
-        slower = np.where(sure, rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
-        most = float(slower.max())
+        least = curve.low[reach:] - curve.high[:-reach]
+        slower = np.where(same & (least > rise / 2), rise / (curve.x[reach:] - curve.x[:-reach]), 0.0)
+        most = float(slower[least > rise * _SURE].max(initial=0.0))
         if most >= _DIP:
             until = float(time[reach:][slower > max(_DIP, most / 10)].max())
             return f"the clock ran up to {most:.1%} slower in the first {until / 1e3:.0f} µs"

@@ -114,9 +114,9 @@ def limits(points: Points) -> tuple[Limits, Floats]:
 
     That is [n] ns by which a point's upper bound lies below what lower bounds of known delay allow, else 0.
     """
-    late = np.array([_late(points, Limits(_FALLS[0], rise)) for rise in _RISES])
+    shares = np.array([_late(points, Limits(_FALLS[0], rise)) for rise in _RISES])
     # Readings that seem late, and are not where the clock may be twice as slow, show that it was slower.
-    agreed = np.flatnonzero((late[:-2] <= late[2:] + _SAME).all(axis=1))
+    agreed = np.flatnonzero((shares[:-2] <= shares[2:] + _SAME).all(axis=1))
     least = float(_contradiction(points, Limits(_FALLS[-1], _RISES[-1])).max())
     first = int(agreed[0]) if agreed.size else len(_RISES) - 1
     rises, last = _RISES[first:], _FALLS[-1]
@@ -127,15 +127,20 @@ def limits(points: Points) -> tuple[Limits, Floats]:
     return Limits(2 * found.fall, _MARGIN * found.rise), _contradiction(points, found)
 
 
+def late(points: Points, allowed: Limits) -> NDArray[np.bool_]:
+    """[n] readings of unknown delay that limits make too late to be true."""
+    highest = _envelope(points.x, points.high, points.x, allowed.rise, allowed.fall)
+    return points.soft & (points.low > highest + _JITTER)
+
+
 def _late(points: Points, allowed: Limits) -> tuple[float, float]:
-    """The share of readings that limits make too late to be true; of those in a row, where it is greatest."""
+    """The share of readings that are late; of those in a row, where it is greatest."""
     if not points.soft.any():
         return 0.0, 0.0
-    x = points.x[points.soft]
-    late = points.low[points.soft] > _envelope(points.x, points.high, x, allowed.rise, allowed.fall) + _JITTER
-    total = np.concatenate([[0], np.cumsum(late)])
-    row = min(_ROW, late.size)
-    return float(late.mean()), float((total[row:] - total[:-row]).max()) / row
+    found = late(points, allowed)[points.soft]
+    total = np.concatenate([[0], np.cumsum(found)])
+    row = min(_ROW, found.size)
+    return float(found.mean()), float((total[row:] - total[:-row]).max()) / row
 
 
 def fit(points: Points, start: Floats, stop: Floats, tick: float, allowed: Limits) -> Curve:

@@ -21,7 +21,10 @@ Ints = NDArray[np.int64]
 
 _FEW = 16  # readings an SM before and after; with fewer it stays alone
 _APART = 1.5  # ns between the elapsed times of two pairs of SMs that may be of one domain, one to the next
-_SPREAD = 8.0  # ns that elapsed times within one domain may differ by, all in all
+_SPREAD, _PAIR = (
+    5.5,
+    4.0,
+)  # ns that elapsed times of pairs in one domain, of an SM and its pair, may differ by
 _LARGEST = 20  # SMs that share a clock; more that took equally long are several domains
 _SURE = 8  # SMs, of which the spread is taken for that of a measurement
 _DENSE, _MANY = 8.0, 64  # readings a microsecond, and in all; so many show whether SMs keep together
@@ -199,7 +202,7 @@ def _grouped(sms: NDArray[np.uint32], elapsed: Floats, known: NDArray[np.bool_])
     order = np.argsort(np.where(count > 0, mean, np.inf))
     of_pair = np.zeros(mean.size, np.int64)
     of_pair[order] = _cut(mean[order])
-    split = np.flatnonzero(~known | (np.abs(elapsed - mean[pair]) > _SPREAD / 2))
+    split = np.flatnonzero(~known | (np.abs(elapsed - mean[pair]) > _PAIR))
     group = of_pair[pair]
     group[split] = of_pair.size + split
     return np.unique(group, return_inverse=True)[1]

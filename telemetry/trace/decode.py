@@ -25,6 +25,7 @@ from .timeline import Marks, Mispaired, RawTrace, Slices, Timeline, Warps
 _CHUNK = 1 << 17  # records; about 2 MB in work
 _MAX_LISTED = 100
 _MAX_NOTES = 20
+_MANY_LATE = 0.05  # of the readings in end records
 Ints = NDArray[np.int64]
 
 
@@ -94,7 +95,12 @@ def decode(raw: RawTrace) -> Timeline:
         problems.count,
         conversion.clock,
         raw.meta,
-        (*_open_warps(headers, closed, full), *_shortened(notes), *_unpaired_elsewhere(elsewhere)),
+        (
+            *_open_warps(headers, closed, full),
+            *_shortened(notes),
+            *_unpaired_elsewhere(elsewhere),
+            *_late(conversion, ends.row.size),
+        ),
     )
 
 
@@ -116,6 +122,12 @@ def _unpaired_elsewhere(count: int) -> list[str]:
     return [
         f"{count} issues or completions have their other half in a warp that is not in the trace, or full"
     ]
+
+
+def _late(conversion: Conversion, readings: int) -> list[str]:
+    if conversion.late <= _MANY_LATE * readings:
+        return []
+    return [f"{conversion.late} of {readings} readings of the timer came too late to tell the clock's rate"]
 
 
 def _shortened(notes: list[str]) -> list[str]:
