@@ -149,7 +149,6 @@ async def screens(sessions: Path, out: Path, device: str) -> None:
     for name, make in recorded_screens(device):
         try:
             await shoot(save, make(), SIZES["wide"], *KEYS.get(name, ()), name)
-            await shoot(save, make(), SIZES["small"], f"{name}-80x24")
         except WarpdeckError as error:
             print(f"{name}: left out: {error}")
 
