@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import clock_curve, clock_domains, layout
+from . import clock_curve, clock_domains, clock_limits, layout
 from .clock_rate import one_rate, per_warp
 from .conversion import Conversion
 from .readings import EndReadings, of_headers
@@ -156,8 +156,8 @@ def _curve(
         near = anchors[part[np.searchsorted(found.sms, anchors["sm"])] >= 0]
         points, sm = _points(axis, own, near, ends, headers, tick)
         part_at = part[sm]
-        allowed, off = clock_curve.limits(points)
-        together = clock_curve.agree(points, part_at, kept.size)
+        allowed, off = clock_limits.limits(points)
+        together = clock_limits.agree(points, part_at, kept.size)
         if ends is not None:
             alone = _points(_Axis(single, single.domain, rate, epoch), own, near, ends, headers, tick)
             apart = _late_share(*alone, allowed, traced) < _late_share(points, sm, allowed, traced) - _UNLIKE
@@ -197,10 +197,10 @@ def _curve(
     return Conversion(clock, np.full(traced.shape, rate), begin, curve.x, time - zero, curve.dropped)
 
 
-def _late_share(points: clock_curve.Points, sm: Ints, allowed: clock_curve.Limits, which: Ints) -> Floats:
+def _late_share(points: clock_limits.Points, sm: Ints, allowed: clock_limits.Limits, which: Ints) -> Floats:
     """[which] of some SMs' readings, how many the others on the axis make too late to be true."""
     each = np.bincount(sm[points.soft], minlength=int(which.max()) + 1)
-    late = np.bincount(sm[clock_curve.late(points, allowed)], minlength=each.size)
+    late = np.bincount(sm[clock_limits.late(points, allowed)], minlength=each.size)
     return late[which] / np.maximum(each[which], _FEW)
 
 
@@ -227,7 +227,7 @@ def _points(
     ends: EndReadings | None,
     headers: NDArray[Any],
     tick: float,
-) -> tuple[clock_curve.Points, Ints]:
+) -> tuple[clock_limits.Points, Ints]:
     """All readings' bounds on the lag, sorted, and their SMs."""
     used = np.concatenate([anchors, own])
     sm = np.searchsorted(axis.found.sms, used["sm"])
@@ -248,8 +248,8 @@ def _points(
     lag = (time - axis.epoch).view(np.int64) - (x - part * axis.apart)
     error = axis.found.error[sm]
     order = np.argsort(x)
-    points = clock_curve.Points(x, lag - gap - error, lag + width + error, soft)
-    return clock_curve.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), sm[order]
+    points = clock_limits.Points(x, lag - gap - error, lag + width + error, soft)
+    return clock_limits.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), sm[order]
 
 
 def _covered(x: Floats, begin: Floats, stop: Floats) -> NDArray[np.bool_]:

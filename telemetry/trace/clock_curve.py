@@ -22,13 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .clock_limits import Limits, Points, envelope
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FALLS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.03)  # of the rate: faster than idle; tried
-_RISES = (0.028, 0.04, 0.056, 0.08, 0.12, 0.2)  # slower
-_MARGIN = 1.25  # on a rise
-_ROW, _SAME, _JITTER = 64, 0.01, 2.0  # readings in a row, share of readings, ns
 _SLOPES = 17  # tried in a window
 _EDGE = 24.0  # ns by which a tried line's ends differ at most from the middle one's
 _SHORTEST, _LONGEST = 500.0, 16_000.0  # ns, windows
@@ -37,36 +35,8 @@ _AROUND = 12  # knots to either side
 _LEEWAY = 0.2  # of the bounds' half-width, for smoothing
 _SAFETY = 1.5  # on the measured bend
 _MOST_LATE, _USUALLY_LATE = 64.0, 16.0  # ns, allowances for delays
-_AGREED = 6.0  # ns by which readings may contradict the rates' limits: a timer's own jitter
-_ROUNDING = 1e-6
 _COARSE = 64.0
 _FAR = 1e18
-
-
-@dataclass(frozen=True)
-class Points:
-    """Readings on the axis, sorted. [n] each, ns: x, and the lag's bounds at x. `soft`: delay unknown."""
-
-    x: Floats
-    low: Floats
-    high: Floats
-    soft: NDArray[np.bool_]
-
-    def loosened(self, by: Floats | float) -> Points:
-        """With bounds wider by so much to either side."""
-        return Points(self.x, self.low - by, self.high + by, self.soft)
-
-    def lowered(self, allowance: float) -> Floats:
-        """Lower bounds, the soft ones by an allowance for the delay."""
-        return np.where(self.soft, self.low - allowance, self.low)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How fast the lag may fall and rise, ns a ns."""
-
-    fall: float
-    rise: float
 
 
 @dataclass(frozen=True)
@@ -102,47 +72,6 @@ def _grid(start: Floats, stop: Floats, step: float) -> _Grid:
     return _Grid(start, stop, np.cumsum(count) - count, count, step)
 
 
-def agree(points: Points, part: Ints, parts: int) -> NDArray[np.bool_]:
-    """[parts] whether readings keep the closest limits, but for what a timer's jitter explains."""
-    off = np.zeros(parts)
-    np.maximum.at(off, part, _contradiction(points, Limits(2 * _FALLS[0], _MARGIN * _RISES[0])))
-    return off <= _AGREED
-
-
-def limits(points: Points) -> tuple[Limits, Floats]:
-    """The closest limits tried that the readings agree with, with a margin, and what they leave.
-
-    That is [n] ns by which a point's upper bound lies below what lower bounds of known delay allow, else 0.
-    """
-    shares = np.array([_late(points, Limits(_FALLS[0], rise)) for rise in _RISES])
-    # Readings that seem late, and are not where the clock may be twice as slow, show that it was slower.
-    agreed = np.flatnonzero((shares[:-2] <= shares[2:] + _SAME).all(axis=1))
-    least = float(_contradiction(points, Limits(_FALLS[-1], _RISES[-1])).max())
-    first = int(agreed[0]) if agreed.size else len(_RISES) - 1
-    rises, last = _RISES[first:], _FALLS[-1]
-    tried = [*(Limits(fall, rises[0]) for fall in _FALLS), *(Limits(last, rise) for rise in rises[1:])]
-    tolerated = max(_AGREED, 1.1 * least)
-    found = next(one for one in tried if _contradiction(points, one).max() <= tolerated)
-    # What was read need not be the most there was.
-    return Limits(2 * found.fall, _MARGIN * found.rise), _contradiction(points, found)
-
-
-def late(points: Points, allowed: Limits) -> NDArray[np.bool_]:
-    """[n] readings of unknown delay that limits make too late to be true."""
-    highest = _envelope(points.x, points.high, points.x, allowed.rise, allowed.fall)
-    return points.soft & (points.low > highest + _JITTER)
-
-
-def _late(points: Points, allowed: Limits) -> tuple[float, float]:
-    """The share of readings that are late; of those in a row, where it is greatest."""
-    if not points.soft.any():
-        return 0.0, 0.0
-    found = late(points, allowed)[points.soft]
-    total = np.concatenate([[0], np.cumsum(found)])
-    row = min(_ROW, found.size)
-    return float(found.mean()), float((total[row:] - total[:-row]).max()) / row
-
-
 def fit(points: Points, start: Floats, stop: Floats, tick: float, allowed: Limits) -> Curve:
     """Lags between `start` and `stop` of each part (ascending, not overlapping).
 
@@ -162,7 +91,7 @@ def fit(points: Points, start: Floats, stop: Floats, tick: float, allowed: Limit
             allowance = _delay(points, fine, bounds, allowance)
             above = bounds[1]
         low = points.lowered(allowance)
-        late = points.soft & (low > _envelope(points.x, points.high, points.x, allowed.rise, allowed.fall))
+        late = points.soft & (low > envelope(points.x, points.high, points.x, allowed.rise, allowed.fall))
         if windows:
             inside = _inside(points.x, start, stop)
             late |= points.soft & inside & (low > np.interp(points.x, fine.x, above))
@@ -174,13 +103,6 @@ def fit(points: Points, start: Floats, stop: Floats, tick: float, allowed: Limit
     middle, room = (lowest + highest) / 2, _LEEWAY * (highest - lowest) / 2
     lag = np.clip(_smooth(middle, fine), middle - room, middle + room)
     return Curve(fine.x, lag, lowest, highest, allowance, int(np.count_nonzero(late)))
-
-
-def _contradiction(points: Points, allowed: Limits) -> Floats:
-    """[n] by how many ns the readings whose delay is known leave limits."""
-    low = np.where(points.soft, -_FAR, points.low)
-    lowest = -_envelope(points.x, -low, points.x, allowed.fall, allowed.rise)
-    return np.maximum(lowest - points.high, 0.0)
 
 
 def _inside(x: Floats, start: Floats, stop: Floats) -> NDArray[np.bool_]:
@@ -228,15 +150,6 @@ def _delay(points: Points, grid: _Grid, bounds: tuple[Floats, Floats], before: f
     return before
 
 
-def _envelope(at: Floats, high: Floats, x: Floats, rise: float, fall: float) -> Floats:
-    """The most that a function can be at x which is at most `high` at `at` (ascending), with slope limits."""
-    before = np.minimum.accumulate(np.append(_FAR, high - rise * at))
-    after = np.minimum.accumulate(np.append(_FAR, (high + fall * at)[::-1]))[::-1]
-    i = np.searchsorted(at, x, side="right")
-    j = np.searchsorted(at, x, side="left")
-    return np.minimum(before[i] + rise * x, after[j] - fall * x)
-
-
 def _bounded(
     points: Points,
     low: Floats,
@@ -248,10 +161,10 @@ def _bounded(
 ) -> tuple[Floats, Floats]:
     """Bounds of the lag at the knots, from windows. `quick`: from short ones only."""
     x, fall, rise = grid.x, allowed.fall, allowed.rise
-    highest = _envelope(points.x, points.high, x, rise, fall)
-    lowest = -_envelope(points.x, -low, x, fall, rise)
+    highest = envelope(points.x, points.high, x, rise, fall)
+    lowest = -envelope(points.x, -low, x, fall, rise)
     if points.soft.any():  # a late reading must not make the impossible of the possible
-        hard = -_envelope(points.x, -np.where(points.soft, -_FAR, low), x, fall, rise)
+        hard = -envelope(points.x, -np.where(points.soft, -_FAR, low), x, fall, rise)
         lowest = np.where(lowest > highest, hard, lowest)
     if not windows:
         return lowest, highest
@@ -287,8 +200,8 @@ def _bounded(
 
 def _tightened(low: Floats, high: Floats, x: Floats, allowed: Limits) -> tuple[Floats, Floats]:
     """Bounds at knots by the limits from those at others, unless they disagree."""
-    above = _envelope(x, high, x, allowed.rise, allowed.fall)
-    below = -_envelope(x, -low, x, allowed.fall, allowed.rise)
+    above = envelope(x, high, x, allowed.rise, allowed.fall)
+    below = -envelope(x, -low, x, allowed.fall, allowed.rise)
     return np.where(below <= above, below, low), np.where(below <= above, above, high)
 
 

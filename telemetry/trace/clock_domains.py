@@ -132,7 +132,7 @@ def domains(
     if ends is None:
         return found.parted(np.flatnonzero(np.bincount(group) > _LARGEST))
     sm = np.searchsorted(sms, headers["sm"][ends.row])
-    piece = (ends.time // np.uint64(1000)).astype(np.int64)
+    piece = (ends.time - ends.time.min()).astype(np.int64) // 1000
     size = np.bincount(group)
     traced = np.unique(np.searchsorted(sms, headers["sm"]))
     few = (_density(sm, piece, sms.size) < _DENSE) | (np.bincount(sm, minlength=sms.size) < _MANY)
@@ -143,7 +143,8 @@ def domains(
 
 def _density(where: Ints, piece: Ints, count: int) -> Floats:
     """[count] readings a piece of time in which there are any."""
-    cells = np.unique(np.stack([where, piece]), axis=1)[0]
+    width = int(np.ptp(piece)) + 1 if piece.size else 1
+    cells = np.unique(where * width + (piece)) // width
     return np.bincount(where, minlength=count) / np.maximum(np.bincount(cells, minlength=count), 1)
 
 
