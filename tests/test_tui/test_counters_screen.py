@@ -16,7 +16,7 @@ from warpdeck.telemetry.ncu import report, roofline
 from warpdeck.telemetry.ncu.counters import Counters, HotSpot, Metric
 from warpdeck.tui import counters_view as view
 from warpdeck.tui.braille import Series, Shape, draw, power_labels
-from warpdeck.tui.screens.counters import CountersScreen, laid_out
+from warpdeck.tui.screens.counters import LEAST_LAST, MOST_NAME, CountersScreen, laid_out
 from warpdeck.tui.screens.help import HelpScreen
 from warpdeck.tui.widgets.table import Table
 
@@ -225,5 +225,5 @@ def test_power_labels_tell_their_power(exponents: list[int]) -> None:
 @given(st.integers(0, 200), st.lists(st.tuples(st.text(max_size=60), st.text(max_size=60)), max_size=4))
 def test_the_last_column_takes_what_is_left(room: int, rows: list[tuple[str, str]]) -> None:
     first, last = laid_out(("a", "b"), (False, False), rows, room)
-    assert first.width <= 40 and last.width >= 16
-    assert last.width == 16 or 2 + first.width + 2 + last.width == room
+    assert first.width <= max(MOST_NAME, room // 3) and last.width >= LEAST_LAST
+    assert last.width == LEAST_LAST or 2 + first.width + 2 + last.width == room
