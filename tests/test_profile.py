@@ -176,6 +176,8 @@ def test_a_kept_profile_is_what_the_recorded_device_shows(files: list[Path]) -> 
         b'{"format": 1, "kernel": "k", "metrics": {}, "hotspots": [{"file": "f", "line": "x", "sass": "", '
         b'"address": 0, "samples": 1}]}',
         b'{"format": 1, "kernel": "k", "metrics": {}, "meta": 5}',
+        b'{"format": 1, "kernel": "k", "metrics": {}, "hotspots": [{"file": "f", "line": 1, "sass": "", '
+        b'"address": 0, "samples": 1, "stalls": []}]}',
     ],
 )
 def test_what_is_no_profile_is_one_plain_error(tmp_path: Path, data: bytes) -> None:

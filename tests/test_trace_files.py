@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_synthetic import Builder, Machine
 
-from warpdeck.telemetry.trace import chrome, files, layout, perfetto, store, table
+from warpdeck.telemetry.trace import chrome, document, files, layout, perfetto, store, table
 from warpdeck.telemetry.trace.decode import decode
 from warpdeck.telemetry.trace.errors import TraceError
 from warpdeck.telemetry.trace.timeline import RawTrace, Timeline
@@ -303,6 +303,13 @@ def test_foreign_and_absent_files_give_one_error(tmp_path: Path) -> None:
         for path in (tmp_path, tmp_path / "absent"):
             with pytest.raises(TraceError, match="can't be read"):
                 reader(path)
+
+
+@pytest.mark.parametrize("payload", [float("nan"), 1e308, -1.0, 2**70, 1 << 31])
+def test_numbers_that_fit_no_column_are_refused(payload: float) -> None:
+    one = {name: [0] for name in ("row", "stage", "depth", "kind", "flags", "end_row")}
+    with pytest.raises(TraceError, match="impossible payload"):
+        document.make_slices(**one, start_ns=[0.0], end_ns=[1.0], payload=[payload])
 
 
 def test_files_without_end_are_refused(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def _require_sound(counters: Counters) -> None:
         if not all(math.isfinite(n) for n in numbers):
             raise ValueError(f"metric {name} is no number")
     for spot in counters.hotspots:
+        if not isinstance(spot.stalls, Mapping):
+            raise TypeError("a hot spot's stalls are no mapping")
         whole = (spot.line, spot.address, spot.samples, spot.executed, *dict(spot.stalls).values())
         if not all(isinstance(n, int) for n in whole):
             raise ValueError("a hot spot's counts are no whole numbers")

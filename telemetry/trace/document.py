@@ -149,10 +149,10 @@ def _table(kind: type[Any], columns: dict[str, Any]) -> Any:
                 raise TraceError("corrupt: a time is not a number")
             continue
         dtype = _DTYPES.get(name, np.int32)
-        wide = np.asarray(values, np.int64)
-        if wide.size and not (wide.min() >= 0 and wide.max() <= np.iinfo(dtype).max):
+        numbers = np.asarray(values)  # before any cast, which would hide what isn't finite
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() <= np.iinfo(dtype).max):
             raise TraceError(f"corrupt: an impossible {name}")
-        made[name] = wide.astype(dtype)
+        made[name] = numbers.astype(dtype)
     return kind(**made)
 
 
