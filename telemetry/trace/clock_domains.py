@@ -27,6 +27,7 @@ _SPREAD, _PAIR = (
 )  # ns that elapsed times of pairs in one domain, of an SM and its pair, may differ by
 _LARGEST = 20  # SMs that share a clock; more that took equally long are several domains
 _SURE = 8  # SMs, of which the spread is taken for that of a measurement
+_WIDER = 1.75  # of half the bounds, as what SMs have in common during calibration is not known exactly
 _DENSE, _MANY = 8.0, 64  # readings a microsecond, and in all; so many show whether SMs keep together
 _LONGEST = 1e6  # ns that calibration takes; what took longer isn't one
 _PIECE = 2000.0  # ns of calibration within which an idle clock's lag is taken for a line
@@ -66,7 +67,7 @@ class Domains:
         count = np.bincount(self.domain)
         usual = np.sqrt(np.bincount(self.domain, self._off**2) / np.maximum(count - 1, 1))
         most = np.where(count >= _SURE, 4 * usual / 2, np.inf)  # of the mean of two: four standard deviations
-        found = np.minimum(np.abs(self._off) / 2 + self.half, most[self.domain])
+        found = np.minimum(np.abs(self._off) / 2 + _WIDER * self.half, most[self.domain])
         return np.where(count[self.domain] == 1, 0.0, found)
 
     def apart(self, which: NDArray[np.bool_]) -> Domains:
