@@ -7,6 +7,7 @@ library may crash whoever loads it.
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ from typing import Any
 from ..telemetry import nvml, sanitizer
 from ..telemetry.ncu import run
 from ..telemetry.ncu.errors import NcuError
+from .errors import WarpdeckError
 from .probes import PROBES
 
 PROBE_TIMEOUT_S = 60
@@ -66,6 +68,8 @@ def examine(
     later: list[tuple[str, Callable[[], Check]]] = [
         ("ncu", _ncu),
         ("ncu counter permission", _counter_permission),
+        ("ncu-report", _ncu_report),
+        ("nvdisasm", _nvdisasm),
         ("compute-sanitizer", _sanitizer),
         ("bubblewrap", _bubblewrap),
         ("landlock", _landlock),
@@ -202,6 +206,24 @@ def _ncu() -> Check:
     status, text = _run(str(path), "--version", timeout=20)
     last = text.splitlines()[-1] if text else ""
     return Check("ncu", status == 0, f"{path}: {last}", "" if status == 0 else remedy)
+
+
+def _ncu_report() -> Check:
+    try:
+        return Check("ncu-report", True, importlib.metadata.version("ncu-report"))
+    except importlib.metadata.PackageNotFoundError:
+        remedy = 'only to read .ncu-rep files without ncu: pip install "warpdeck[cuda]"'
+        return Check("ncu-report", False, "the package is not installed", remedy)
+
+
+def _nvdisasm() -> Check:
+    from .toolchain.disassembly import find
+
+    try:
+        return Check("nvdisasm", True, str(find()))
+    except WarpdeckError as error:
+        what, _, remedy = str(error).partition(": ")
+        return Check("nvdisasm", False, what, f"only for `warpdeck sass`: {remedy}")
 
 
 def _counter_permission() -> Check:

@@ -24,6 +24,8 @@ EXPECTED = {
     "cupti",
     "ncu",
     "ncu counter permission",
+    "ncu-report",
+    "nvdisasm",
     "compute-sanitizer",
     "bubblewrap",
     "landlock",

@@ -160,8 +160,8 @@ def _check_parameters(request: CompileRequest, kernels: Mapping[str, KernelInfo]
     traced = {entry for entry, info in kernels.items() if info.parameters == (*expected, *more)}
     if request.trace and request.parameters and not traced:
         raise CompileError(
-            f"{request.file}: {next(iter(kernels))}: nothing to trace: it doesn't take the trace's descriptor; "
-            "write WD_TRACE_PARAM after its last parameter",
+            f"{request.file}: {next(iter(kernels))}: nothing to trace: it doesn't take the trace's"
+            " descriptor; write WD_TRACE_PARAM after its last parameter",
             log,
         )
     for entry, info in kernels.items():
