@@ -1,9 +1,11 @@
 """Cycles to nanoseconds, with a bound on what may be wrong.
 
 Where one rate fits all readings of a launch, it is taken (`clock_rate`). A GPU's clock often dips when a
-heavy kernel starts, by a different amount in each cluster of SMs; then each SM's time is a piecewise linear
-function of its cycles (`clock_curve`), if calibration says how fast an idle SM is. Failing that, each warp is
-placed by its own two readings.
+heavy kernel starts, by a different amount in each clock domain (on an H200 a cluster of 16 or 18 SMs). Then
+time is a piecewise linear function of cycles (`clock_curve`), one for all SMs of a domain, if calibration
+says how fast an idle SM is and which SMs keep together (`clock_domains`). How fast the clock may have run at
+most and at least between readings is what the readings themselves leave possible (`clock_limits`). Failing
+that, each warp is placed by its own two readings.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .timeline import Clock
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _SLOWEST, _FASTEST = 0.1, 20.0  # GHz; no SM runs outside
-DIP = 0.035  # of the rate; a busy GPU's clock slows down by up to so much for some microseconds
+DIP = 0.06  # of the rate; a busy GPU's clock slows down by up to so much for some microseconds
 _UNSEEN = 0.1  # of the timer's step: a dip that cost no more may not contradict one rate
 _NONE = (1.0, 0.0)  # an empty interval
 _ROUNDING = 1e-3  # ns; float64 on differences below 2^53

@@ -93,11 +93,12 @@ class Mispaired:
 class Clock:
     """How cycles became nanoseconds.
 
-    `method`: "fit" (one rate, an offset an SM), "fit, piecewise" (the clock's rate changed: a curve an SM) or
-    "per warp" (too few readings for that: each warp by its own two), with `reason`. Every time is within
-    ±`uncertainty_ns` of one true axis: two events whose times differ by more than twice that happened in that
-    order, wherever they ran; `median_ns` is the half-width that half of the launch keeps within (0: not
-    known, or the same). Within an SM, times differ by whole cycles exactly ("fit"). `ghz` is the mean rate.
+    `method`: "fit" (one rate, an offset an SM), "fit, piecewise" (the clock's rate changed: a curve for all
+    SMs that share a clock, where readings show which do) or "per warp" (too few readings for that: each warp
+    by its own two), with `reason`. Every time is within ±`uncertainty_ns` of one true axis: two events whose
+    times differ by more than twice that happened in that order, wherever they ran; `median_ns` is the
+    half-width that half of the launch keeps within (0: not known, or the same). Within an SM, times differ by
+    whole cycles exactly ("fit"). `ghz` is the mean rate.
     """
 
     method: str
