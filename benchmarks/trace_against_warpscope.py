@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import warpscope
+import warpscope  # pyright: ignore[reportMissingImports] (a rival, installed for this alone)
 from trace_bed import Bed, markdown, percent
 from trace_cost import attempt, candidates
 
