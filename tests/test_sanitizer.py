@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -258,11 +259,7 @@ def test_a_hang_ends_with_its_processes(parts: tuple[Any, ...], tool: Callable[[
     started = time.monotonic()
     (found,) = run(parts, timeout_s=1.0)
     assert found.status is Status.TIMEOUT and "BLOCK=128" in found.reason and time.monotonic() - started < 15
-    mark = next(
-        part
-        for part in log.read_text().split('"')
-        if len(part) == 32 and set(part) <= set("0123456789abcdef")
-    )
+    mark = json.loads(log.read_text().splitlines()[0])["environment"]["WARPDECK_RUN"]
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
