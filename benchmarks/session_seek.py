@@ -32,7 +32,7 @@ import numpy as np
 from warpdeck.core.model import CacheMode, Candidate, Evaluation, Measurement, Status
 from warpdeck.sessions.state import reduce_all
 from warpdeck.sessions.store import SessionStore
-from warpdeck.telemetry.nvml import Snapshot
+from warpdeck.telemetry.readings import Snapshot
 
 
 def main() -> None:

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .nvml import Selector, Snapshot
+from .nvml import Selector
 from .nvml_helper import Helper, Unavailable
+from .readings import Snapshot
 
 
 class Sampler:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from warpdeck.core.worker.watch import disturbances
 from warpdeck.telemetry import nvml
+from warpdeck.telemetry.readings import CLOCK_EVENT_REASONS, Snapshot, decode_reasons
 
 
 class DriverError(Exception):
@@ -127,7 +128,7 @@ def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
     assert reading.fan_pct is None and reading.ecc_uncorrected is None and reading.energy_j is None
     assert reading.throttle == ("software power cap", "0x40000")
     assert reading.to_json()["throttle"] == ["software power cap", "0x40000"]
-    assert nvml.Snapshot.from_json(json.loads(json.dumps(reading.to_json()))) == reading
+    assert Snapshot.from_json(json.loads(json.dumps(reading.to_json()))) == reading
     assert (reading.graphics_mhz, reading.video_mhz, reading.encoder_util) == (1500, 1500, 3)
     assert reading.bar1_used is None and reading.nvlink_tx_kib is None and reading.decoder_util is None
     assert reading.processes is not None
@@ -178,8 +179,8 @@ def test_violation_counters_name_what_disturbed(driver: Driver) -> None:
 
 @given(st.integers(min_value=0, max_value=2**64 - 1))
 def test_every_reason_bit_is_told(mask: int) -> None:
-    names = nvml.decode_reasons(mask)
-    by_name = {name: bit for bit, name in nvml.CLOCK_EVENT_REASONS.items()}
+    names = decode_reasons(mask)
+    by_name = {name: bit for bit, name in CLOCK_EVENT_REASONS.items()}
     assert sum(by_name[name] if name in by_name else int(name, 16) for name in names) == mask
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from warpdeck.telemetry.nvml import Snapshot
 from warpdeck.telemetry.nvml_helper import Helper, Unavailable
+from warpdeck.telemetry.readings import Snapshot
 from warpdeck.telemetry.sampler import Sampler
 
 # Stands in for the driver's binding in the sampler's process: one GPU, "GPU-1". Each call appends a line to

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from warpdeck.core.worker.watch import foreign
-from warpdeck.telemetry.nvml import ComputeProcess
+from warpdeck.telemetry.readings import ComputeProcess
 
 
 def listed(*pids: int) -> list[ComputeProcess]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...telemetry import nvml
+from ...telemetry.readings import DISTURBING_REASONS, ComputeProcess
 
 POWER_CAP = "software power cap"
 _POWER = "power"  # its violation counter
@@ -54,7 +55,7 @@ class Watch:
         now = set(nvml.clock_event_reasons(self._uuid) or ())
         counters = nvml.violations(self._uuid)
         spoiled = [f"{name} throttling" for name in disturbances(self._violations, counters)]
-        spoiled += sorted(now & nvml.DISTURBING_REASONS)
+        spoiled += sorted(now & DISTURBING_REASONS)
         capped = counters.get(_POWER, 0) > self._violations.get(_POWER, 0) or POWER_CAP in now
         labels = [POWER_CAP] if capped else []
         listed = nvml.compute_processes(self._uuid)
@@ -72,7 +73,7 @@ def disturbances(before: Mapping[str, int], after: Mapping[str, int]) -> list[st
     return [name for name, value in after.items() if name != _POWER and value > before.get(name, value)]
 
 
-def foreign(listed: list[nvml.ComputeProcess], workers: Collection[int]) -> tuple[str, ...]:
+def foreign(listed: list[ComputeProcess], workers: Collection[int]) -> tuple[str, ...]:
     """Descriptions of listed processes that aren't ours (a worker, this process, or a descendant of it).
 
     In a container NVML can list the host's process ids, or none. Where it lists none of our workers although
