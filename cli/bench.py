@@ -21,12 +21,7 @@ SETTLE_S = 0.15  # an editor may write a file in several steps
 
 def bench(
     workload: options.Workload,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
-        ),
-    ] = None,
+    variant: options.Variant = None,
     knob: options.Knobs = None,
     against: Annotated[
         str | None,
@@ -48,9 +43,7 @@ def bench(
         ),
     ] = None,
     device: options.Device = "auto",
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
-    ] = None,
+    space: options.KnobSpace = None,
     size: options.Sizes = None,
     cache: options.Cache = "cold",
     samples: options.Samples = 100,

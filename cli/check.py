@@ -13,12 +13,7 @@ from .output import json_document, line, table
 
 def check(
     workload: options.Workload,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
-        ),
-    ] = None,
+    variant: options.Variant = None,
     space: Annotated[
         str | None, typer.Option("--space", metavar="NAME", help="Whose configurations.")
     ] = None,

@@ -43,16 +43,9 @@ def occupancy(
         typer.Option("--barriers", metavar="N", min=0, help="Named barriers a block. [default: 0]"),
     ] = None,
     knob: options.Knobs = None,
-    variant: Annotated[
-        str | None,
-        typer.Option("--variant", metavar="V", help="A variant's name, or another source file for the task."),
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")
-    ] = None,
+    variant: options.Variant = None,
+    space: options.KnobSpace = None,
+    size: options.Size = None,
     device: Annotated[
         str | None,
         typer.Option("--device", metavar="DEVICE", help="A recorded device: take the numbers from there."),

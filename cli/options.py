@@ -24,6 +24,16 @@ Device = Annotated[
     ),
 ]
 Space = Annotated[str, typer.Option("--space", metavar="NAME", help="Search space: classic or full.")]
+KnobSpace = Annotated[
+    str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        "--variant", metavar="V", help="A variant's name, or another source file for the same task."
+    ),
+]
+Size = Annotated[int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")]
 Sizes = Annotated[
     list[int] | None,
     typer.Option(

@@ -29,18 +29,9 @@ def profile(
         ),
     ],
     knob: options.Knobs = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
-        ),
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")
-    ] = None,
+    variant: options.Variant = None,
+    space: options.KnobSpace = None,
+    size: options.Size = None,
     cache: Annotated[
         str, typer.Option("--cache", metavar="cold|hot", help="State of the caches before the launch.")
     ] = "cold",

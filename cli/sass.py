@@ -14,19 +14,10 @@ from .output import json_document, line
 
 def sass(
     workload: options.Workload,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
-        ),
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
-    ] = None,
+    variant: options.Variant = None,
+    space: options.KnobSpace = None,
     knob: options.Knobs = None,
-    size: Annotated[
-        int | None, typer.Option("--size", metavar="N", min=1, help="Problem size. [default: 1024]")
-    ] = None,
+    size: options.Size = None,
     cc: Annotated[
         str, typer.Option("--cc", metavar="X.Y", help="Compute capability to compile for.")
     ] = "9.0",

@@ -26,15 +26,8 @@ def trace(
             metavar="WORKLOAD|FILE", help="A workload's name or folder, or the file of a saved trace."
         ),
     ],
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            "--variant", metavar="V", help="A variant's name, or another source file for the same task."
-        ),
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Search space that --knob names values of.")
-    ] = None,
+    variant: options.Variant = None,
+    space: options.KnobSpace = None,
     knob: options.Knobs = None,
     size: Annotated[
         int | None, typer.Option("--size", metavar="N", help="Problem size. [default: 1024]")
