@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..core.errors import UsageError
-from ..core.model import Config, Evaluation
+from ..core.model import Config, Evaluation, Status
 
 if TYPE_CHECKING:
-    from ..core.bench import Bench
+    from ..core.bench import Bench, Proposal
 
 EventSink = Callable[[str, Mapping[str, Any]], None]  # (kind, data), as the session's log stores them
 
@@ -38,22 +39,44 @@ class NullControl:
         """Return at once."""
 
 
-class Strategy(Protocol):
-    """Proposes configurations and learns from their evaluations.
+@dataclass(frozen=True)
+class Context:
+    """What a run gives an agent beside its bench.
 
-    `lookahead` is how many configurations may be asked before the first of them is told, so that a live
+    Attributes:
+        folder: the session's; an agent's files go below its `artifacts`.
+        emit: appends an event, as (kind, data).
+        flush: returns when everything that was emitted is on disk.
+        control: to be checked often by an agent that works long between two proposals.
+        past: (kind, data) of the events that this agent emitted before the run was interrupted, in order.
+    """
+
+    folder: Path
+    emit: EventSink
+    flush: Callable[[], None] = lambda: None
+    control: Control = field(default_factory=NullControl)
+    past: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
+class Strategy(Protocol):
+    """Proposes configurations, or candidates of any variant, and learns from their evaluations.
+
+    `lookahead` is how many proposals may be asked before the first of them is told, so that a live
     device compiles ahead; 0 means any number, for strategies that don't learn.
     """
 
     name: str
     lookahead: int
 
-    def ask(self) -> Config | None:
-        """The next valid configuration to evaluate; None when there is nothing left to try."""
+    def ask(self) -> Proposal | None:
+        """What to evaluate next; None when there is nothing left to try."""
         ...
 
-    def tell(self, config: Config, evaluation: Evaluation) -> None:
-        """Learn an outcome, also of a configuration that was never asked (a resumed run's log)."""
+    def tell(self, proposal: Any, evaluation: Evaluation, /) -> None:
+        """Learn an outcome, also of what was never asked (a resumed run's log).
+
+        `proposal` is of the kind that `ask` gives; a strategy of configurations gets no candidates.
+        """
         ...
 
 
@@ -68,6 +91,20 @@ class SearchReport:
 def reward_of(speedup: float | None) -> float:
     """Speedup - 1; the failure penalty for None."""
     return FAILURE_REWARD if speedup is None else speedup - 1.0
+
+
+def step_of(number: int, evaluation: Evaluation, speedup: float | None, best: float | None) -> dict[str, Any]:
+    """The `step` event of an evaluation. What works on a device that times nothing has no reward."""
+    untimed = speedup is None and evaluation.status is Status.OK
+    return {
+        "step": number,
+        "reward": None if untimed else reward_of(speedup),
+        "speedup": speedup,
+        "best_speedup": best,
+        "variant": evaluation.candidate.variant,
+        "config": dict(evaluation.candidate.config),
+        "status": str(evaluation.status),
+    }
 
 
 class InOrder:
@@ -111,7 +148,7 @@ def search(
     steps: int,
     control: Control | None = None,
     sink: EventSink | None = None,
-    told: Iterable[tuple[Config, Evaluation]] = (),
+    told: Iterable[tuple[Proposal, Evaluation]] = (),
     time_limit_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SearchReport:
@@ -119,12 +156,12 @@ def search(
 
     Args:
         bench: Judges configurations and logs their `evaluation` events.
-        strategy: Proposes them.
+        strategy: Proposes what to judge.
         steps: Budget of evaluations, failures and those in `told` included.
         control: Pauses and stops.
         sink: Receives one `step` event per evaluation: step (from 1), reward (speedup - 1, or
-            `FAILURE_REWARD`), speedup (None if it failed), best_speedup, config, status. The bench's own
-            sink if None.
+            `FAILURE_REWARD`), speedup (None if it failed), best_speedup, variant, config, status. The bench's
+            own sink if None.
         told: Logged evaluations of an interrupted run, in order; the strategy is told them first.
         time_limit_s: Seconds after which no further evaluation starts. Time spent paused doesn't count.
         clock: Seconds; injected by tests.
@@ -133,8 +170,8 @@ def search(
     emit = sink or bench.emit
     done = 0
     best: float | None = None
-    for config, evaluation in told:
-        strategy.tell(config, evaluation)
+    for proposal, evaluation in told:
+        strategy.tell(proposal, evaluation)
         best = _better(best, bench.speedup(evaluation))
         done += 1
     end = None if time_limit_s is None else clock() + time_limit_s
@@ -149,17 +186,17 @@ def search(
     def late() -> bool:
         return end is not None and clock() >= end
 
-    asked: deque[Config] = deque()
+    asked: deque[Proposal] = deque()
 
-    def ask(count: int) -> Iterator[Config]:
+    def ask(count: int) -> Iterator[Proposal]:
         for _ in range(count):
             if late():
                 return
-            config = strategy.ask()
-            if config is None:
+            proposal = strategy.ask()
+            if proposal is None:
                 return
-            asked.append(config)
-            yield config
+            asked.append(proposal)
+            yield proposal
 
     try:
         pause_point()
@@ -168,22 +205,11 @@ def search(
             evaluations = bench.evaluate_many(ask(min(strategy.lookahead or steps, steps - done)))
             try:
                 for evaluation in evaluations:
-                    config = asked.popleft()
-                    strategy.tell(config, evaluation)
+                    strategy.tell(asked.popleft(), evaluation)
                     speedup = bench.speedup(evaluation)
                     best = _better(best, speedup)
                     done += 1
-                    emit(
-                        "step",
-                        {
-                            "step": done,
-                            "reward": reward_of(speedup),
-                            "speedup": speedup,
-                            "best_speedup": best,
-                            "config": dict(config),
-                            "status": str(evaluation.status),
-                        },
-                    )
+                    emit("step", step_of(done, evaluation, speedup, best))
                     pause_point()
                     if late():
                         break

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..core.model import Config, Evaluation
 from ..core.space import SearchSpace
 from .base import Strategy
+
+if TYPE_CHECKING:
+    from ..core.bench import Proposal
 
 
 class Primed:
@@ -26,7 +30,7 @@ class Primed:
         self._key = space.key
         self._told: set[str] = set()
 
-    def ask(self) -> Config | None:
+    def ask(self) -> Proposal | None:
         """The next of `first` that wasn't told yet, else what the strategy asks."""
         while self._first:
             config = self._first.pop(0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
 from ..core.expr import near
-from .base import Strategy
+from .base import Context, Strategy
 
 if TYPE_CHECKING:
     from ..core.bench import Bench
@@ -27,6 +27,8 @@ class AgentSpec:
     summary: str
     build: Callable[..., Strategy]
     options: Mapping[str, int | float] = field(default_factory=dict)
+    needs_context: bool = False  # `build` takes `context`, a `base.Context`
+    space: str | None = None  # the space it works in, where it isn't a matter of choice
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -47,6 +49,12 @@ def _tpe(bench: Bench, *, seed: int, **options: Any) -> Strategy:
     return TPE(bench, seed=seed, **options)
 
 
+def _ladder(bench: Bench, *, seed: int, context: Context, **options: Any) -> Strategy:
+    from .ladder import Ladder
+
+    return Ladder(bench, context, seed=seed, **options)
+
+
 def _ppo(bench: Bench, *, seed: int, **options: Any) -> Strategy:
     require_rl()
     from .ppo_search import PPOSearch
@@ -64,6 +72,14 @@ AGENTS: dict[str, AgentSpec] = {
             {"startup": 1, "candidates": 1, "max_rejects": 0, "lookahead": 1},
         ),
         AgentSpec("random", "uniform random search without replacement", _random),
+        AgentSpec(
+            "ladder",
+            "climbs the workload's CUDA C++ variants from naive to excellent, and tries each one's knobs",
+            _ladder,
+            {"each": 1},
+            needs_context=True,
+            space="ladder",
+        ),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
         AgentSpec(
             "ppo",
@@ -82,20 +98,33 @@ def agent_spec(name: str) -> AgentSpec:
     return AGENTS[name]
 
 
-def make(name: str, bench: Bench, *, seed: int = 0, options: Mapping[str, Any] | None = None) -> Strategy:
+def make(
+    name: str,
+    bench: Bench,
+    *,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    context: Context | None = None,
+) -> Strategy:
     """Build an agent's strategy for a bench.
 
     Args:
-        name: `sweep`, `random`, `tpe`, `ppo`.
+        name: `sweep`, `random`, `tpe`, `ppo`, `ladder`, `llm`.
         bench: What it will be asked about.
         seed: Of everything the agent draws.
         options: The agent's own settings; texts are converted to the option's type.
+        context: For agents with `needs_context`.
 
     Raises:
         UsageError: unknown agent or option, an impossible value, no valid configuration, or a missing extra.
     """
-    values = settings(name, options or {})
-    return agent_spec(name).build(bench, seed=seed, **values)
+    values: dict[str, Any] = settings(name, options or {})
+    spec = agent_spec(name)
+    if spec.needs_context:
+        if context is None:
+            raise UsageError(f"agent '{name}' works only in a session")
+        values["context"] = context
+    return spec.build(bench, seed=seed, **values)
 
 
 def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,12 @@ from .model import (
 )
 from .ranking import Result, rank
 from .stats import geomean
-from .workload import Workload
+from .workload import Variant, Workload
 
 EventSink = Callable[[str, Mapping[str, Any]], None]
+Proposal = Config | Candidate  # a configuration of the bench's space, or any variant's candidate
 
+EMULATED_SIZE = 128  # where none is asked for
 BASELINE_EVERY = 20  # evaluations between two measurements of the baseline while screening
 
 
@@ -73,7 +76,8 @@ class Bench:
             raise UsageError(f"workload '{workload.name}' has no space '{space}'; it has: {have}")
         if not cases:
             raise UsageError(f"workload '{workload.name}': nothing to measure; give at least one --size")
-        self.workload = workload
+        # A copy whose variants can grow; the device's side looks them up in it.
+        self.workload = workload = replace(workload, variants=dict(workload.variants))
         self.space = workload.spaces[space]
         self.cases = tuple(cases)
         self.protocol = protocol or Protocol(
@@ -151,7 +155,7 @@ class Bench:
     def _measure_baseline(self) -> None:
         with self._quiet():
             evaluation = self._backend.evaluate(self.baseline_candidate, self.cases, self.protocol)
-        evaluation = judged(evaluation, self._backend, self.cases)
+        evaluation = judged(evaluation, self.workload, self._backend, self.cases)
         self._since_baseline = 0
         if evaluation.status is not Status.OK:
             if self._baselines:  # it worked before: say so and keep the old one
@@ -178,14 +182,32 @@ class Bench:
         if not self.device.recorded:  # that baseline was measured in another process, at another time
             self._since_baseline = BASELINE_EVERY
 
-    def _restricted(self, config: Config) -> Evaluation | None:
-        reasons = [self.space.why_invalid(config, case.params) for case in self.cases]
-        if not any(reasons):
-            return None
-        why = next(r for r in reasons if r)
-        variant = self.workload.variants[self.space.variant]
-        refused = Candidate(variant.name, dict(config), variant.source_hash)
-        return Evaluation(refused, Status.RESTRICTED, why)
+    def add_variant(self, variant: Variant) -> Candidate:
+        """Take a new source in, under a name of its own; returns its candidate, which has no knobs.
+
+        Raises UsageError if the name is taken.
+        """
+        if variant.name in self.workload.variants:
+            raise UsageError(f"{self.workload.name} has a variant '{variant.name}' already")
+        variants = self.workload.variants
+        assert isinstance(variants, dict)  # this bench's own copy
+        variants[variant.name] = variant
+        return Candidate(variant.name, {}, variant.source_hash)
+
+    def _resolved(self, proposal: Proposal) -> tuple[Candidate, Evaluation | None]:
+        """What is to be judged, and its verdict if restrictions forbid it."""
+        if isinstance(proposal, Candidate):
+            own = [s for s in self.workload.spaces.values() if s.variant == proposal.variant]
+            space = own[0] if own else None  # a source that came during the run has no knobs
+            variant, config = proposal.variant, proposal.config
+        else:
+            space, variant, config = self.space, self.space.variant, proposal
+        reasons = [space.why_invalid(config, case.params) for case in self.cases] if space else []
+        why = next((r for r in reasons if r), None)
+        if why is None:
+            return proposal if isinstance(proposal, Candidate) else self.candidate(proposal), None
+        refused = Candidate(variant, dict(config), self.workload.variants[variant].source_hash)
+        return refused, Evaluation(refused, Status.RESTRICTED, why)
 
     def _count(self, evaluation: Evaluation) -> None:
         self.steps += 1
@@ -198,32 +220,32 @@ class Bench:
         self.emit("evaluation", {"step": self.steps, **evaluation.to_json()})
         return evaluation
 
-    def evaluate(self, config: Config) -> Evaluation:
-        """Judge one configuration: restrict, compile, check, time, log. Never raises for a candidate's
-        failure."""
-        return next(self.evaluate_many([config]))
+    def evaluate(self, proposal: Proposal) -> Evaluation:
+        """Judge one configuration or candidate: restrict, compile, check, time, log. Never raises for a
+        candidate's failure."""
+        return next(self.evaluate_many([proposal]))
 
-    def evaluate_many(self, configs: Iterable[Config]) -> Iterator[Evaluation]:
-        """Judge configurations in order; a live device compiles ahead. The baseline is repeated every
-        20."""
+    def evaluate_many(self, proposals: Iterable[Proposal]) -> Iterator[Evaluation]:
+        """Judge configurations of the bench's space, or candidates, in order; a live device compiles ahead.
+        The baseline is repeated every 20."""
         self.baseline()
-        batch: list[Config] = []
-        for config in configs:
-            batch.append(config)
+        batch: list[Proposal] = []
+        for proposal in proposals:
+            batch.append(proposal)
             if len(batch) >= max(1, BASELINE_EVERY - self._since_baseline):
                 yield from self._evaluate_batch(batch)
                 batch = []
         yield from self._evaluate_batch(batch)
 
-    def _evaluate_batch(self, configs: Sequence[Config]) -> Iterator[Evaluation]:
-        if not configs:
+    def _evaluate_batch(self, proposals: Sequence[Proposal]) -> Iterator[Evaluation]:
+        if not proposals:
             return
-        if self._since_baseline >= BASELINE_EVERY:
+        if self._since_baseline >= BASELINE_EVERY and not self.device.emulated:
             self._measure_baseline()
-        restricted = [self._restricted(c) for c in configs]
-        allowed = [self.candidate(c) for c, r in zip(configs, restricted, strict=True) if r is None]
+        resolved = [self._resolved(p) for p in proposals]
+        allowed = [candidate for candidate, refusal in resolved if refusal is None]
         results = self._backend.evaluate_many(allowed, self.cases, self.protocol)
-        for refusal in restricted:
+        for _, refusal in resolved:
             if refusal is not None:
                 yield self._log(refusal)
                 continue
@@ -231,7 +253,7 @@ class Bench:
                 self.vendor()
             with self._quiet():
                 evaluation = next(results)
-            yield self._log(judged(evaluation, self._backend, self.cases))
+            yield self._log(judged(evaluation, self.workload, self._backend, self.cases))
 
     def quick(
         self, config: Config, case: Case, rng: np.random.Generator | None = None
@@ -256,7 +278,7 @@ class Bench:
 
     def speedup(self, evaluation: Evaluation) -> float | None:
         """Screening speedup: geometric mean over cases against the latest baseline; None without a time."""
-        if evaluation.status is not Status.OK:
+        if evaluation.status is not Status.OK or not evaluation.measurements:
             return None
         base = self.baseline()
         ratios = []
@@ -319,9 +341,14 @@ class Bench:
         self._backend.close()
 
 
-def performance_cases(workload: Workload, sizes: Sequence[int]) -> list[Case]:
-    """One performance case a size; the workload's own performance cases where no size is given."""
+def performance_cases(
+    workload: Workload, sizes: Sequence[int], device: DeviceInfo | None = None
+) -> list[Case]:
+    """One performance case a size; the workload's own performance cases where no size is given. On an
+    emulated `device` that default is small: threads run one after the other there."""
     if sizes:
         return [workload.size_case(n) for n in dict.fromkeys(sizes)]
+    if device is not None and device.emulated:
+        return [workload.size_case(min(workload.default_size, EMULATED_SIZE))]
     own = [c for c in workload.cases if c.role is Role.PERFORMANCE]
     return own or [workload.size_case(workload.default_size)]

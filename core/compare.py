@@ -180,8 +180,8 @@ def _compare(
     cases: Sequence[Case],
     protocol: Protocol,
 ) -> Comparison:
-    mine = judged(backend.evaluate(subject.candidate, cases, protocol), backend, cases)
-    other = judged(backend.evaluate(rival.candidate, cases, protocol), backend, cases)
+    mine = judged(backend.evaluate(subject.candidate, cases, protocol), workload, backend, cases)
+    other = judged(backend.evaluate(rival.candidate, cases, protocol), workload, backend, cases)
     clock = next((m.clock for e in (mine, other) for m in e.measurements), None)
     outcome = Comparison(workload.name, backend.info, clock, protocol.cache, subject, rival, mine, other)
     if mine.status is not Status.OK or other.status is not Status.OK:

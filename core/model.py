@@ -361,6 +361,8 @@ class DeviceInfo:
         """For people: the name, and where the numbers come from if they aren't live."""
         if self.recorded:
             return f"recorded on {self.name}, {self.date or 'date unknown'}"
+        if self.emulated:
+            return f"{self.name} (emulated: correctness only, no times)"
         return f"{self.name} ({self.spec})"
 
     def to_json(self) -> dict[str, Any]:

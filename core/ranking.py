@@ -62,8 +62,8 @@ class Finalist:
     geometric mean, ms), and how it stands to the best."""
 
     evaluation: Evaluation
-    speedup: Speedup
-    paired_ms: float
+    speedup: Speedup | None  # None, as `paired_ms`, on a device that times nothing
+    paired_ms: float | None
     tied: bool
     against_best: Speedup | None = None  # None for the best itself
 
@@ -74,9 +74,7 @@ class Finalist:
             "config": dict(self.evaluation.candidate.config),
             "score_ms": self.evaluation.score_ms,
             "paired_ms": self.paired_ms,
-            "speedup": self.speedup.ratio,
-            "speedup_ci": _ci(self.speedup),
-            "verdict": str(self.speedup.verdict),
+            **_told(self.speedup),
             "tied": self.tied,
         }
 
@@ -93,21 +91,26 @@ class Result:
     clock: str = ""
     paired: bool = True  # False: an imported recording's samples, which were measured apart
 
+    @property
+    def comparison(self) -> str | None:
+        """How the best was compared with the baseline; None where nothing was timed."""
+        if self.best is None or self.best.speedup is None:
+            return None
+        return "paired" if self.paired else "unpaired"
+
     def to_json(self) -> dict[str, Any]:
         """The `result` event: the documented part of `tune --json` that the core knows."""
         best = None
         if self.best is not None:
             evaluation = self.best.evaluation
-            score = geomean([c.median_ms for c in self.cases])
+            score = geomean([c.median_ms for c in self.cases]) if self.cases else None
             best = {
                 "candidate": evaluation.candidate.id,
                 "variant": evaluation.candidate.variant,
                 "config": dict(evaluation.candidate.config),
                 "launch": evaluation.to_json(samples=False)["launches"],
                 "score_ms": score,
-                "speedup": self.best.speedup.ratio,
-                "speedup_ci": _ci(self.best.speedup),
-                "verdict": str(self.best.speedup.verdict),
+                **_told(self.best.speedup),
                 "status": str(evaluation.status),
                 "resources": evaluation.resources.to_json() if evaluation.resources else None,
             }
@@ -125,9 +128,15 @@ class Result:
             "floor_ratio": _mean_ratio([(c.floor_ms, c.median_ms) for c in self.cases]),
             "clock": self.clock,
             "event_floor_ms": self.baseline.event_floor_ms,
-            "comparison": "paired" if self.paired else "unpaired",
+            "comparison": self.comparison,
             "cache": str(self.baseline.measurements[0].cache) if self.baseline.measurements else None,
         }
+
+
+def _told(speedup: Speedup | None) -> dict[str, Any]:
+    if speedup is None:
+        return {"speedup": None, "speedup_ci": None, "verdict": None}
+    return {"speedup": speedup.ratio, "speedup_ci": _ci(speedup), "verdict": str(speedup.verdict)}
 
 
 def _ci(speedup: Speedup) -> list[float | None]:
@@ -170,7 +179,8 @@ def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) 
     pairs = []
     for case in bench.cases:
         paired = bench.backend.compare(a, b, case, cache, blocks=spread[case.name])
-        problem = implausible(bench.backend, case, cache, float(np.median(paired.b_ms)))
+        median = float(np.median(paired.b_ms))
+        problem = implausible(bench.workload, bench.backend, b, case, cache, median)
         if problem is not None:
             raise WarpdeckError(f"{Status.IMPLAUSIBLE}: {problem}")
         pairs.append(paired)
@@ -187,7 +197,11 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     Raises WarpdeckError if none is left, and at once if the device is gone.
     """
     baseline = bench.baseline()
-    chosen = _finalists([e for e in evaluations if e.status is Status.OK], limit)
+    worked = [e for e in evaluations if e.status is Status.OK]
+    worked = [e for e in worked if bench.workload.variant(e.candidate.variant).precision is None]
+    if bench.device.emulated:
+        return _unranked(bench, baseline, worked)
+    chosen = _finalists(worked, limit)
     if not chosen:
         return Result(baseline, clock=baseline.measurements[0].clock)
     blocks = {
@@ -251,6 +265,16 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     ]
     paired = all(p.interleaved for p in best_pairs)
     return Result(baseline, finalists[0], cases, finalists, alike, best_pairs[0].clock, paired)
+
+
+def _unranked(bench: Bench, baseline: Evaluation, worked: Sequence[Evaluation]) -> Result:
+    """Of a device that times nothing: the latest that is correct, of the highest rung if there are rungs."""
+    if not worked:
+        return Result(baseline)
+    rungs = [bench.workload.variant(e.candidate.variant).ladder for e in worked]
+    highest = max((r for r in rungs if r is not None), default=None)
+    best = [e for e, r in zip(worked, rungs, strict=True) if r is None or r == highest][-1]
+    return Result(baseline, Finalist(best, None, None, tied=False), finalists=(), tied=())
 
 
 def _knobs(candidate: Candidate) -> str:

@@ -98,6 +98,11 @@ class Variant:
     source_hash: str  # over the file and the sibling files it includes or imports
     tolerance: Tolerance | None = None  # None: the workload's
     ladder: int | None = None  # rung of an optimisation ladder, from 0
+    trust: Trust | None = None  # None: the workload's
+    case_launches: Mapping[str, tuple[LaunchSpec, ...]] = field(
+        default_factory=dict
+    )  # by case, for `launches`
+    precision: str | None = None  # where it isn't the workload's own ("tf32 tensor cores"): never the best
 
     def source(self) -> str:
         """The file's text. Raises UsageError if it can't be read."""
@@ -242,6 +247,15 @@ class Workload:
 
     # -- candidates ------------------------------------------------------------------------------
 
+    def ladder(self) -> tuple[Variant, ...]:
+        """The variants that form the optimisation ladder, lowest rung first; empty if there is none."""
+        rungs = [(v.ladder, v) for v in self.variants.values() if v.ladder is not None]
+        return tuple(variant for _, variant in sorted(rungs, key=lambda rung: rung[0]))
+
+    def trust_of(self, variant: str) -> Trust:
+        """Whose code a variant is."""
+        return self.variant(variant).trust or self.trust
+
     def space(self, name: str) -> SearchSpace:
         """The space of this name. Raises UsageError."""
         if name not in self.spaces:
@@ -286,7 +300,8 @@ class Workload:
         """
         env = {**case.params, **candidate.config}
         resolved = []
-        for spec in self.variant(candidate.variant).launches:
+        variant = self.variant(candidate.variant)
+        for spec in variant.case_launches.get(case.name, variant.launches):
             grid, block = _extent(spec.grid, env), _extent(spec.block, env)
             shared = _whole(spec.shared, env)
             launch = Launch(spec.entry, grid, block, shared)

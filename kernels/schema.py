@@ -24,7 +24,11 @@ SINGLE_SPACE = "full"  # the space's name where a file has one variant and no [s
 
 SOURCE_KEYS = ("entry", "restrictions", "file", "language")  # of the one variant, in the short form
 WORKLOAD_KEYS = ("name", "description", "tolerance", "default_size", *SOURCE_KEYS)
-VARIANT_KEYS = ("name", "file", "language", "entry", "tolerance", "ladder", "restrictions", "knobs", "launch")
+VARIANT_KEYS = (
+    *("name", "file", "language", "entry", "tolerance", "ladder", "precision"),
+    *("restrictions", "knobs", "launch"),
+)
+LADDER = "ladder"  # the space that appears by itself where variants have rungs: the lowest rung's
 
 
 class Table:
@@ -295,9 +299,16 @@ def _variants(
         _distinct(t, knobs, params)
         names = params | knobs.keys() | _space_knobs(root, name, alone=len(rows) == 1)
         entry = t.text("entry")
-        ladder = t.get("ladder", int, "a whole number")
         variants[name] = Variant(
-            name, file, language, entry, _launches(t, entry, names), source_hash(file), _tolerance(t), ladder
+            name,
+            file,
+            language,
+            entry,
+            _launches(t, entry, names),
+            source_hash(file),
+            _tolerance(t),
+            ladder=t.get("ladder", int, "a whole number"),
+            precision=t.text("precision", None),
         )
         spaces[name] = SearchSpace(name, name, knobs, _restrictions(t, names))
     return variants, spaces
@@ -397,6 +408,10 @@ def _spaces(
             if label in spaces:
                 raise listed.error(label, "also names a variant that has no space; rename one")
             spaces[label] = SearchSpace(label, name, space.knobs, space.restrictions)
+    rungs = {v.ladder: v for v in variants.values() if v.ladder is not None}
+    if rungs and LADDER not in spaces:
+        lowest = own[rungs[min(rungs)].name]
+        spaces[LADDER] = SearchSpace(LADDER, lowest.variant, lowest.knobs, lowest.restrictions)
     return spaces
 
 

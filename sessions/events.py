@@ -51,12 +51,37 @@ class Kind(StrEnum):
     ARTIFACT = "artifact"
     """`name` and `path`, relative to the session's folder."""
 
+    NODE = "node"
+    """A state machine of an agent entered `node`; `detail` for people."""
+
+    REQUEST = "request"
+    """Sent to a language model: `id`, `purpose`, `attempt`, `model`, `messages`, `params`; keys redacted."""
+
+    PARTIAL = "partial"
+    """Streamed of request `id` since the last one: `text`; at most two a second."""
+
+    RESPONSE = "response"
+    """Of request `id`: `text`, `reasoning`, `tool_calls`, `usage {input, cached, output, reasoning}`
+    (tokens), `cost` (USD), `seconds`, `from_log` (given back from the log, not paid again)."""
+
+    TOOL = "tool"
+    """A tool that the model called: `id` of the request, `name`, `arguments`, `result` (bounded),
+    `seconds`."""
+
+    ATTEMPT = "attempt"
+    """A source that an agent tried, proposed and again when it was judged: `attempt` (from 1), `parent`
+    (attempt or null), `idea`, `summary`, `variant`, `candidate`, `source` (path below the session's folder,
+    or null: the workload's own), `launches`, `repairs` (attempt or null), `kept`, `verdict`."""
+
     RESULT = "result"
     """The finalists re-measured: `best`, `cases`, `tied`, `counts`, `vendor_ratio`, `floor_ratio`, as in
     `tune --json`."""
 
     STATE = "state"
     """`state` (a Lifecycle value), `reason`, and in a final one the process' `exit_code`."""
+
+
+AGENT_KINDS = (Kind.NODE, Kind.REQUEST, Kind.RESPONSE, Kind.TOOL, Kind.ATTEMPT)  # what a resumed agent needs
 
 
 class Lifecycle(StrEnum):

@@ -17,7 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..agents import registry
-from ..agents.base import SearchReport, reward_of, search
+from ..agents.base import Context, SearchReport, search, step_of
 from ..agents.primed import Primed
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
@@ -29,7 +29,7 @@ from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
 from .devices import SharedDevice
-from .events import Kind, Lifecycle
+from .events import AGENT_KINDS, Kind, Lifecycle
 from .explain import explain
 from .launch import LOG
 from .log import LogWriter, RunControl
@@ -246,7 +246,7 @@ class _Run:
             workload,
             device,
             space=spec.space,
-            cases=performance_cases(workload, spec.sizes),
+            cases=performance_cases(workload, spec.sizes, device.info),
             protocol=spec.protocol,
             seed=spec.seed,
             sink=self._log.sink,
@@ -255,7 +255,8 @@ class _Run:
         )
 
     def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation]) -> SearchReport:
-        strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options)
+        context = self._context()
+        strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options, context=context)
         if spec.first:
             strategy = Primed(strategy, spec.first, bench.space)
         limit = spec.time_limit_s
@@ -269,11 +270,16 @@ class _Run:
                 steps=spec.steps,
                 control=self._control,
                 sink=self._log.sink,
-                told=[(evaluation.candidate.config, evaluation) for evaluation in told],
+                told=[(proposal_of(evaluation, spec), evaluation) for evaluation in told],
                 time_limit_s=limit,
             )
         finally:
             self._searching = False
+
+    def _context(self) -> Context:
+        """What the agent gets beside the bench."""
+        past = [(event.kind, event.data) for event in self._store.events(kinds=AGENT_KINDS)]
+        return Context(self._store.folder, self._log.sink, self._log.flush, self._control, past)
 
     # -- going on ----------------------------------------------------------------------------------------
 
@@ -297,15 +303,7 @@ class _Run:
         for number in range(self._before.step, len(speedups)):  # usually none, at most one
             known = [speedup for speedup in speedups[: number + 1] if speedup is not None]
             self._log.sink(
-                Kind.STEP,
-                {
-                    "step": number + 1,
-                    "reward": reward_of(speedups[number]),
-                    "speedup": speedups[number],
-                    "best_speedup": max(known, default=None),
-                    "config": dict(told[number].candidate.config),
-                    "status": str(told[number].status),
-                },
+                Kind.STEP, step_of(number + 1, told[number], speedups[number], max(known, default=None))
             )
         return told
 
@@ -398,6 +396,12 @@ class _Run:
 
     def _message(self, level: str, text: str) -> None:
         self._log.sink(Kind.MESSAGE, {"level": level, "text": text})
+
+
+def proposal_of(evaluation: Evaluation, spec: RunSpec) -> Any:
+    """What the agent had asked for: a candidate, if it works on more than one space."""
+    candidate = evaluation.candidate
+    return candidate if registry.agent_spec(spec.agent).needs_context else candidate.config
 
 
 def _protocol(bench: Bench) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from warpdeck.core.workload import LaunchSpec, Workload
 from warpdeck.kernels.loader import load_workload
 
 Events = list[tuple[str, Mapping[str, Any]]]
-ALL = tuple(AGENTS)
+ALL = tuple(name for name, spec in AGENTS.items() if not spec.needs_context)  # of configurations
 
 
 def workload(knobs: Mapping[str, tuple[int, ...]], *restrictions: str) -> Workload:

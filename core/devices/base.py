@@ -210,18 +210,21 @@ class Device(Interface):
         ...
 
 
-def floor_ms(workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode) -> float | None:
+def floor_ms(
+    workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode, *, precision: str | None = None
+) -> float | None:
     """Physical floor of a case: the largest of the memory, arithmetic and launch floors that are known.
 
     Cold: compulsory bytes / peak DRAM bandwidth; hot: bytes / measured L2 bandwidth. Arithmetic:
-    flops / peak FP32 rate. Launch: an empty kernel on the same clock.
+    flops / peak FP32 rate, unless a variant has a `precision` of its own. Launch: an empty kernel on the
+    same clock.
     """
     terms: list[float] = []
     size = workload.min_bytes(case)
     gbs = info.dram_gbs if cache is CacheMode.COLD else info.l2_gbs
     if size and gbs:
         terms.append(size / (gbs * 1e6))
-    flops = workload.flops(case)
+    flops = workload.flops(case) if precision is None else None
     if flops and info.fp32_tflops:
         terms.append(flops / (info.fp32_tflops * 1e9))
     if info.launch_floor_ms:
@@ -229,22 +232,35 @@ def floor_ms(workload: Workload, case: Case, info: DeviceInfo, cache: CacheMode)
     return max(terms, default=None)
 
 
-def implausible(backend: Backend, case: Case, cache: CacheMode, median_ms: float) -> str | None:
+def implausible(
+    workload: Workload, backend: Backend, candidate: Candidate, case: Case, cache: CacheMode, median_ms: float
+) -> str | None:
     """What is wrong with a time below the case's physical floor; None if it isn't."""
-    floor = backend.floor_ms(case, cache)
+    precision = workload.variant(candidate.variant).precision
+    if precision is None:
+        floor = backend.floor_ms(case, cache)
+    else:
+        floor = floor_ms(workload, case, backend.info, cache, precision=precision)
     if floor is None or median_ms >= floor:
         return None
     return f"case {case.name}: {median_ms * 1e3:.2f} µs is below the physical floor of {floor * 1e3:.2f} µs"
 
 
-def judged(evaluation: Evaluation, backend: Backend, cases: Sequence[Case]) -> Evaluation:
+def judged(evaluation: Evaluation, workload: Workload, backend: Backend, cases: Sequence[Case]) -> Evaluation:
     """The evaluation, `implausible` and without times if one lies below its case's physical floor: that is an
     error of the measurement or a cheat, not a record."""
     if evaluation.status is not Status.OK:
         return evaluation
     by_name = {case.name: case for case in cases}
     for measured in evaluation.measurements:
-        problem = implausible(backend, by_name[measured.case], measured.cache, measured.median_ms)
+        problem = implausible(
+            workload,
+            backend,
+            evaluation.candidate,
+            by_name[measured.case],
+            measured.cache,
+            measured.median_ms,
+        )
         if problem is not None:
             return Evaluation(
                 evaluation.candidate,

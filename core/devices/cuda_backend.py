@@ -32,6 +32,7 @@ from ..worker.session import Code, Session
 from ..worker.watch import Watch
 from ..workload import Workload
 from .base import Paired, floor_ms
+from .cases import applicable, foreign
 from .codes import Codes
 from .probe import Probe
 from .profiler import LiveProfiler
@@ -157,7 +158,7 @@ class CudaBackend:
                     break
             else:
                 check_s = perf_counter() - started
-                if self._workload.trust in (Trust.BUNDLED, Trust.OWN):
+                if not self._foreign(base.candidate):
                     self._proven.add(base.candidate.id)
                 for case in cases:
                     if protocol is None or case.role is not Role.PERFORMANCE:
@@ -169,7 +170,7 @@ class CudaBackend:
                     measurements.append(measured)
         except WorkerFault as fault:
             return self._end(handle, replace(base, status=fault.status, message=fault.message), checks)
-        except CompileError as error:
+        except (CompileError, UsageError) as error:
             return self._end(handle, replace(base, status=Status.LAUNCH_ERROR, message=str(error)), checks)
         wrong = next((c for c in checks if c.status is not Status.OK), None)
         if wrong is not None:
@@ -213,34 +214,23 @@ class CudaBackend:
         return self._session.check(handle, code, case, self._session.any_draw(case))
 
     def _applicable(self, candidate: Candidate) -> list[Case]:
-        """The workload's correctness cases that a configuration is valid for."""
-        every = self._workload.spaces.values()
-        spaces = [s for s in every if s.variant == candidate.variant]
-        # An edited copy of a variant is in no space; its restrictions are those of the space with its knobs.
-        spaces = spaces or [s for s in every if set(s.knobs) == set(candidate.config)]
-        found = []
-        for case in self._correctness:
-            if spaces and all(s.why_invalid(candidate.config, case.params) for s in spaces):
-                continue
-            try:
-                self._workload.launches(candidate, case)
-            except UsageError:
-                continue
-            found.append(case)
-        return found
+        return applicable(self._workload, candidate, self._correctness)
+
+    def _foreign(self, *candidates: Candidate) -> bool:
+        return foreign(self._workload, *candidates)
 
     def _worker(self, candidate: Candidate) -> WorkerHandle:
         """Fresh for code of others; shared by bundled code, and by the user's after its first fresh run."""
-        trust = self._workload.trust
-        if trust in (Trust.GENERATED, Trust.REMOTE):
+        if self._foreign(candidate):
             return self._session.fresh()
-        if trust is Trust.OWN and candidate.source_hash not in self._sources:
+        own = self._workload.trust_of(candidate.variant) is Trust.OWN
+        if own and candidate.source_hash not in self._sources:
             self._sources.add(candidate.source_hash)
             self._session.renew()
         return self._session.warm()
 
     def _end(self, handle: WorkerHandle, evaluation: Evaluation, checks: list[CheckResult]) -> Evaluation:
-        if not handle.alive or self._workload.trust in (Trust.GENERATED, Trust.REMOTE):
+        if not handle.alive or self._foreign(evaluation.candidate):
             self._session.retire(handle)
         return replace(evaluation, checks=tuple(checks))
 
@@ -259,8 +249,8 @@ class CudaBackend:
 
         Raises WarpdeckError for code of others: that gets a fresh process every time, which isn't quick.
         """
-        if self._workload.trust in (Trust.GENERATED, Trust.REMOTE):
-            raise WarpdeckError(f"{self._workload.name}: {self._workload.trust} code has no quick protocol")
+        if self._foreign(candidate):
+            raise WarpdeckError(f"{self._workload.name}: code of others has no quick protocol")
         failed = self._failed.get((candidate.id, case.name))
         if failed is not None:
             return failed, _EMPTY
@@ -337,8 +327,7 @@ class CudaBackend:
         )
 
     def _pair_worker(self, a: Candidate, b: Candidate) -> WorkerHandle:
-        others = self._workload.trust in (Trust.GENERATED, Trust.REMOTE)
-        pair = (a.id, b.id) if others else None
+        pair = (a.id, b.id) if self._foreign(a, b) else None
         if self._pair is None or self._pair[0] != pair or not self._pair[1].alive:
             self._drop_pair()
             self._pair = (pair, self._session.fresh())
