@@ -29,6 +29,7 @@ class AgentSpec:
     options: Mapping[str, int | float] = field(default_factory=dict)
     needs_context: bool = False  # `build` takes `context`, a `base.Context`
     space: str | None = None  # the space it works in, where it isn't a matter of choice
+    prepare: Callable[[Bench, Context], None] | None = None  # gives a resumed run's bench its sources back
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -125,6 +126,16 @@ def make(
             raise UsageError(f"agent '{name}' works only in a session")
         values["context"] = context
     return spec.build(bench, seed=seed, **values)
+
+
+def prepare(name: str, bench: Bench, context: Context) -> None:
+    """Give the bench of a resumed run the sources that the agent had made, before their results.
+
+    Raises UsageError for one that is gone or was changed.
+    """
+    spec = agent_spec(name)
+    if spec.prepare is not None:
+        spec.prepare(bench, context)
 
 
 def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
