@@ -289,7 +289,7 @@ class _Run:
         if info is None:
             return []
         self._refuse_other_device(bench)
-        registry.prepare(self._before.info.agent, bench, self._context())
+        registry.prepare(info.agent, bench, self._context())
         logged = {kind: self._logged(kind) for kind in (Kind.BASELINE, Kind.EVALUATION)}
         told = logged[Kind.EVALUATION]
         sources = {variant.source_hash for variant in bench.workload.variants.values()}
