@@ -13,8 +13,9 @@ from ..core.errors import WarpdeckError
 from ..core.model import Evaluation
 from . import paths
 from .best import standalone
+from .entries import Entry
 from .events import Kind
-from .state import Entry, RunState
+from .state import RunState
 from .store import SessionStore
 
 SCHEMA_VERSION = 1

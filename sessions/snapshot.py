@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
+from . import llm_state
+from .entries import Entry, RunInfo
 from .events import Lifecycle
 from .series import BLOCK, Series
-from .state import Entry, Message, Record, RunInfo, RunState
+from .state import Message, Record, RunState
 
-VERSION = 2  # of the state and this encoding; snapshots of another version are ignored
+VERSION = 3  # of the state and this encoding; snapshots of another version are ignored
 
 
 def encode(state: RunState) -> tuple[bytes, bytes]:
@@ -30,20 +31,21 @@ def encode(state: RunState) -> tuple[bytes, bytes]:
         "reason": state.reason,
         "exit_code": state.exit_code,
         "info": state.info.data if state.info else None,
-        "baseline": _entry_json(state.baseline),
+        "baseline": state.baseline and state.baseline.to_json(),
         "steps": len(state.steps),
         "step": state.step,
         "best_speedup": state.best_speedup,
         "last_step": state.last_step,
         "evaluations": state.evaluations,
         "counts": state.counts,
-        "leaderboard": [_entry_json(entry) for entry in state.leaderboard],
+        "leaderboard": [entry.to_json() for entry in state.leaderboard],
         "records": [[r.t, r.step, r.config, r.score_ms, r.speedup] for r in state.records],
-        "last": _entry_json(state.last),
+        "last": state.last and state.last.to_json(),
         "samples": state.samples,
         "messages": [[m.t, m.level, m.text] for m in state.messages],
         "artifacts": state.artifacts,
         "result": state.result,
+        "llm": llm_state.to_json(state.llm),
     }
     full = len(state.steps) // BLOCK
     text = json.dumps(data, separators=(",", ":")).encode()
@@ -73,26 +75,18 @@ def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:
             last_step=raw["last_step"],
             evaluations=raw["evaluations"],
             counts=raw["counts"],
-            leaderboard=tuple(Entry(**_pairs(entry)) for entry in raw["leaderboard"]),
+            leaderboard=tuple(Entry.from_json(entry) for entry in raw["leaderboard"]),
             records=tuple(Record(*record) for record in raw["records"]),
             last=_entry(raw["last"]),
             samples=tuple(raw["samples"]),
             messages=tuple(Message(*message) for message in raw["messages"]),
             artifacts=tuple((name, path) for name, path in raw["artifacts"]),
             result=raw["result"],
+            llm=llm_state.from_json(raw["llm"]),
         )
     except (zlib.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"damaged snapshot: {error}") from error
 
 
-def _entry_json(entry: Entry | None) -> dict[str, Any] | None:
-    return None if entry is None else {f.name: getattr(entry, f.name) for f in fields(entry)}
-
-
 def _entry(data: Mapping[str, Any] | None) -> Entry | None:
-    return None if data is None else Entry(**_pairs(data))
-
-
-def _pairs(data: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = {name: tuple(data[name]) for name in ("score_ci_ms", "speedup_ci") if data[name] is not None}
-    return {**data, **intervals}
+    return None if data is None else Entry.from_json(data)

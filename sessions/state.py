@@ -2,129 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.model import Config, DeviceInfo
+from ..core.model import Config
+from . import llm_state
+from .entries import Entry, RunInfo, entry_of, ranked, ratio, replaced, with_finalists
 from .events import Event, Kind, Lifecycle
+from .llm_state import LlmState
 from .series import Series
 
-TOP = 50  # leaderboard entries kept
 MESSAGES = 200
 RECORDS = 50
 SAMPLES = 600  # NVML samples kept: ten minutes at 1 Hz
-
-
-@dataclass(frozen=True)
-class CaseInfo:
-    """A performance case of the run."""
-
-    name: str
-    params: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """What the `start` event says, and the `vendor` event."""
-
-    data: Mapping[str, Any]
-
-    @property
-    def workload(self) -> str:
-        """The workload's name."""
-        return self.data["workload"]
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        return self.data["agent"]
-
-    @property
-    def seed(self) -> int | None:
-        """The run's seed."""
-        return self.data.get("seed")
-
-    @property
-    def space(self) -> str | None:
-        """The search space's name."""
-        return self.data.get("space")
-
-    @property
-    def steps(self) -> int | None:
-        """Steps asked for; None if only time bounds the run."""
-        return self.data.get("steps")
-
-    @property
-    def time_limit_s(self) -> float | None:
-        """Seconds the run may take."""
-        return self.data.get("time_limit_s")
-
-    @property
-    def protocol(self) -> Mapping[str, Any]:
-        """How times were measured."""
-        return self.data.get("protocol") or {}
-
-    @property
-    def knobs(self) -> Mapping[str, list[Any]]:
-        """The space's knobs and their values."""
-        return self.data.get("knobs") or {}
-
-    @property
-    def vendor(self) -> Mapping[str, Mapping[str, Any]]:
-        """The vendor's `{name, median_ms}` by case, where there is one and as far as it is known."""
-        return {case: value for case, value in (self.data.get("vendor") or {}).items() if value}
-
-    @property
-    def floors(self) -> Mapping[str, float]:
-        """The physical floor in ms by case, where it is known."""
-        return {case: value for case, value in (self.data.get("floors") or {}).items() if value}
-
-    @cached_property
-    def cases(self) -> tuple[CaseInfo, ...]:
-        """The performance cases, in order."""
-        return tuple(CaseInfo(case["name"], case["params"]) for case in self.data.get("cases") or ())
-
-    @cached_property
-    def device(self) -> DeviceInfo | None:
-        """The device, if the event names one."""
-        device = self.data.get("device")
-        return DeviceInfo.from_json(device) if device else None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One evaluation, without its samples.
-
-    `score_ms` is the geometric mean of the cases' medians, its interval the cases' 95% intervals combined
-    the same way (unpaired, so wider than the paired one that the result gives finalists). `vendor_ratio`
-    and `floor_ratio` are the vendor's time and the physical floor over this one's, geometric means over the
-    cases (None unless all have one): 1.0 means as fast as the vendor, as fast as physics allows. `paired`:
-    time, speedup and interval come from interleaved samples, taken for the result.
-    """
-
-    candidate: str
-    variant: str
-    config: Config
-    status: str
-    message: str = ""
-    step: int | None = None
-    score_ms: float | None = None
-    score_ci_ms: tuple[float, float] | None = None
-    speedup: float | None = None
-    speedup_ci: tuple[float, float] | None = None
-    medians_ms: Mapping[str, float] = field(default_factory=dict)
-    vendor_ratio: float | None = None
-    floor_ratio: float | None = None
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-    same_as: str | None = None
-    paired: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +66,7 @@ class RunState:
     messages: tuple[Message, ...] = ()
     artifacts: tuple[tuple[str, str], ...] = ()  # (name, path)
     result: Mapping[str, Any] | None = None
+    llm: LlmState | None = None  # of an agent that tries sources; None for the others
 
     @property
     def device_label(self) -> str:
@@ -285,6 +179,8 @@ def _start(state: RunState, event: Event, changes: dict[str, Any]) -> None:
         if not isinstance(event.data.get(part) or {}, Mapping):
             raise TypeError(f"{part} is no object")
     changes["info"] = info
+    if info.agent in llm_state.AGENTS:
+        changes["llm"] = llm_state.interrupted(state.llm) or LlmState()
 
 
 def _vendor(state: RunState, event: Event, changes: dict[str, Any]) -> None:
@@ -296,7 +192,7 @@ def _vendor(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
     def beside(entry: Entry) -> Entry:
         # A paired time came with a result, which had its vendor time.
-        return entry if entry.paired else _with(entry, vendor_ratio=_ratio(times, entry.medians_ms))
+        return entry if entry.paired else replaced(entry, vendor_ratio=ratio(times, entry.medians_ms))
 
     changes["info"] = info
     changes["leaderboard"] = tuple(beside(entry) for entry in state.leaderboard)
@@ -307,18 +203,20 @@ def _vendor(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 
 def _baseline(state: RunState, event: Event, changes: dict[str, Any]) -> None:
-    entry = _entry(state, event.data, None)
+    entry = entry_of(state.info, event.data, None)
     if entry.score_ms is not None:
-        entry = _with(entry, speedup=1.0)
+        entry = replaced(entry, speedup=1.0)
     changes["baseline"] = entry
+    changes["llm"] = llm_state.evaluated(state.llm, entry)
 
 
 def _evaluation(state: RunState, event: Event, changes: dict[str, Any]) -> None:
-    entry = _entry(state, event.data, state.baseline)
+    entry = entry_of(state.info, event.data, state.baseline)
     changes["last"] = entry
     changes["evaluations"] = state.evaluations + 1
     changes["counts"] = {**state.counts, entry.status: state.counts.get(entry.status, 0) + 1}
-    changes["leaderboard"] = _ranked(state.leaderboard, entry)
+    changes["leaderboard"] = ranked(state.leaderboard, entry)
+    changes["llm"] = llm_state.evaluated(state.llm, entry)
     score = entry.score_ms
     if score is not None and (not state.records or score < state.records[-1].score_ms):
         record = Record(event.t, entry.step, entry.config, score, entry.speedup)
@@ -373,7 +271,7 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     for part in (data.get("best"), data.get("baseline"), *(data.get("cases") or ())):
         dict(part or {})  # damage fails here, not where it is shown
     changes["result"] = data
-    changes["leaderboard"] = _with_finalists(
+    changes["leaderboard"] = with_finalists(
         state.leaderboard, data.get("finalists") or (), paired=data.get("comparison") != "unpaired"
     )
 
@@ -382,6 +280,12 @@ def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["lifecycle"] = Lifecycle(event.data["state"])
     changes["reason"] = str(event.data.get("reason") or "")
     changes["exit_code"] = event.data.get("exit_code")
+    if changes["lifecycle"].final:
+        changes["llm"] = llm_state.interrupted(state.llm)
+
+
+def _llm(state: RunState, event: Event, changes: dict[str, Any]) -> None:
+    changes["llm"] = llm_state.reduce(state.llm, event)
 
 
 _HANDLERS = {
@@ -396,104 +300,5 @@ _HANDLERS = {
     Kind.ARTIFACT.value: _artifact,
     Kind.RESULT.value: _result,
     Kind.STATE.value: _state,
+    **dict.fromkeys(llm_state.KINDS, _llm),
 }
-
-
-def _with_finalists(
-    board: tuple[Entry, ...], finalists: Iterable[Mapping[str, Any]], *, paired: bool
-) -> tuple[Entry, ...]:
-    """The board led by the finalists, in the result's order and with its times and speedups."""
-    known = {entry.candidate: entry for entry in board}
-    leaders = []
-    for finalist in finalists:
-        entry = known.pop(str(finalist["candidate"]), None)
-        if entry is not None:
-            low, high = finalist.get("speedup_ci") or (None, None)
-            ci = (low, high) if low is not None and high is not None else None
-            entry = _retimed(entry, finalist.get("paired_ms"))
-            leaders.append(_with(entry, speedup=finalist["speedup"], speedup_ci=ci, paired=paired))
-    return (*leaders, *known.values())
-
-
-def _retimed(entry: Entry, score_ms: float | None) -> Entry:
-    """The entry with another score, and what follows from it; the old score's interval isn't its own."""
-    if not score_ms or not entry.score_ms:
-        return entry
-    scale = entry.score_ms / score_ms
-    ratios = {
-        name: None if value is None else value * scale
-        for name, value in (("vendor_ratio", entry.vendor_ratio), ("floor_ratio", entry.floor_ratio))
-    }
-    return _with(entry, score_ms=score_ms, score_ci_ms=None, **ratios)
-
-
-def _with(entry: Entry, **changes: Any) -> Entry:
-    return Entry(**{**{f.name: getattr(entry, f.name) for f in fields(entry)}, **changes})
-
-
-def _entry(state: RunState, data: Mapping[str, Any], baseline: Entry | None) -> Entry:
-    measurements = data.get("measurements") or ()
-    medians = {str(m["case"]): float(m["median_ms"]) for m in measurements}
-    score = data.get("score_ms")
-    ci = _combined_ci(measurements) if score is not None else None
-    speedup = speedup_ci = None
-    if score and baseline is not None and baseline.score_ms:
-        speedup = baseline.score_ms / score
-        if ci and baseline.score_ci_ms:
-            speedup_ci = (baseline.score_ci_ms[0] / ci[1], baseline.score_ci_ms[1] / ci[0])
-    info = state.info
-    resources = data.get("resources") or {}
-    return Entry(
-        candidate=str(data["candidate"]),
-        variant=str(data["variant"]),
-        config=data["config"],
-        status=str(data["status"]),
-        message=str(data.get("message") or ""),
-        step=data.get("step"),
-        score_ms=score,
-        score_ci_ms=ci,
-        speedup=speedup,
-        speedup_ci=speedup_ci,
-        medians_ms=medians,
-        vendor_ratio=_ratio({c: v["median_ms"] for c, v in info.vendor.items()}, medians) if info else None,
-        floor_ratio=_ratio(info.floors, medians) if info else None,
-        registers=resources.get("registers"),
-        spill_bytes=resources.get("spill_bytes"),
-        shared_bytes=resources.get("shared_bytes"),
-        occupancy=resources.get("occupancy"),
-        same_as=data.get("same_as"),
-    )
-
-
-def _combined_ci(measurements: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """Geometric means of the cases' interval ends; None unless every case has an interval."""
-    low, high, count = 0.0, 0.0, 0
-    for measurement in measurements:
-        ci = measurement.get("ci95_ms")
-        if not ci or ci[0] <= 0:
-            return None
-        low += math.log(ci[0])
-        high += math.log(ci[1])
-        count += 1
-    return (math.exp(low / count), math.exp(high / count)) if count else None
-
-
-def _ratio(reference: Mapping[str, float], medians: Mapping[str, float]) -> float | None:
-    """Geometric mean of reference over median; None unless every case has a reference."""
-    if not medians or any(not reference.get(c) or medians[c] <= 0 for c in medians):
-        return None
-    return math.exp(sum(math.log(reference[c] / medians[c]) for c in medians) / len(medians))
-
-
-def _ranked(board: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """The board with the entry in its place. A candidate's latest evaluation replaces its earlier one:
-    keeping the better of two would reward luck."""
-    score = entry.score_ms
-    if any(known.candidate == entry.candidate for known in board):
-        board = tuple(known for known in board if known.candidate != entry.candidate)
-    elif len(board) == TOP and score is not None and score >= (board[-1].score_ms or math.inf):
-        return board
-    if score is None:
-        return board
-    place = next((i for i, known in enumerate(board) if score < (known.score_ms or math.inf)), len(board))
-    return (*board[:place], entry, *board[place:])[:TOP]

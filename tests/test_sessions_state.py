@@ -22,9 +22,10 @@ from warpdeck.core.model import (
     Status,
 )
 from warpdeck.sessions import snapshot
+from warpdeck.sessions.entries import TOP
 from warpdeck.sessions.events import Event, Lifecycle, encode
 from warpdeck.sessions.series import BLOCK, Series
-from warpdeck.sessions.state import MESSAGES, SAMPLES, TOP, RunState, reduce, reduce_all
+from warpdeck.sessions.state import MESSAGES, SAMPLES, RunState, reduce, reduce_all
 from warpdeck.sessions.store import SessionStore
 
 DEVICE = DeviceInfo("NVIDIA H200", "recorded:h200", recorded=True, date="2026-11-29")

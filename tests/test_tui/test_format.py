@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.sessions.state import RunInfo, RunState
+from warpdeck.sessions.entries import RunInfo
+from warpdeck.sessions.state import RunState
 from warpdeck.tui import format as f
 from warpdeck.tui import view
 
