@@ -32,9 +32,12 @@ class Tool:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: `text`; `data`, its JSON if a schema was asked for (valid), else None; `reasoning`, the
-    summary or trace that the server showed (may be empty). Usage, cost (USD or None) and seconds cover all
-    requests of the ask, tool rounds and repairs included."""
+    """A model's answer.
+
+    `data` is its JSON if a schema was asked for (it satisfies it), else None; `reasoning` the summary or trace
+    that the server showed (may be empty). Usage, cost (USD, or None where unknown) and seconds cover all
+    requests of the ask, tool rounds and repairs included.
+    """
 
     text: str
     data: Any = None

@@ -20,7 +20,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 STRATEGIES = ("linear", "beam")
 
 Price = Mapping[str, float]
-"""USD per million tokens: `input`, `output`, and `cached` (input that the provider had cached; as input if absent)."""
+"""USD per million tokens: `input`, `output`, `cached` (input that the provider had cached; else as input)."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def check_ready(settings: LlmSettings, environ: Mapping[str, str] = os.environ) 
     host = urlsplit(settings.url(environ)).hostname
     if host == urlsplit(DEFAULT_URL).hostname and not environ.get(KEY_VARIABLE, "").strip():
         raise UsageError(
-            f"agent llm: no key for {host}; set {KEY_VARIABLE}, or --base-url (or {URL_VARIABLE}) to a server of"
-            " your own, or use --agent ladder, which needs no model"
+            f"agent llm: no key for {host}; set {KEY_VARIABLE}, or --base-url (or {URL_VARIABLE}) to a server"
+            " of your own, or use --agent ladder, which needs no model"
         )
 
 
@@ -207,7 +207,7 @@ def _prices(name: str, value: Any) -> dict[str, Price]:
         }:
             raise UsageError(f"agent 'llm': {name}: '{model}' needs input and output (and may have cached)")
         prices[str(model)] = {
-            key: _number(f"{name}: {model}: {key}", amount, 0.0) for key, amount in cast(Any, price).items()
+            key: _number(f"{name}: {model}: {key}", amount, 0.0) for key, amount in cast("Any", price).items()
         }
     return prices
 
