@@ -124,7 +124,7 @@ def workloads_show(
             f"space {space['name']} (variant {space['variant']}): {counts};"
             f" unrestricted {space['unrestricted']:,}"
         )
-        width = max(len(k) for k in space["knobs"])
+        width = max((len(k) for k in space["knobs"]), default=0)
         for knob, values in space["knobs"].items():
             line(f"  {knob:<{width}}  {' '.join(str(v) for v in values)}")
         for restriction in space["restrictions"]:

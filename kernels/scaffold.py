@@ -29,7 +29,8 @@ def new_workload(folder: Path, language: str = "cuda") -> list[Path]:
         raise UsageError(f"{folder} exists already; choose another name or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for template in (*sorted((TEMPLATES / language).iterdir()), TEMPLATES / "reference.py"):
+    shared = (TEMPLATES / "workload.toml", TEMPLATES / "reference.py")
+    for template in (*sorted((TEMPLATES / language).iterdir()), *shared):
         target = folder / template.name
         target.write_text(template.read_text(encoding="utf-8").replace("axpy", name), encoding="utf-8")
         files.append(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ VARIANT_KEYS = (
     *("name", "file", "language", "entry", "tolerance", "ladder", "precision"),
     *("restrictions", "knobs", "launch"),
 )
+ORIGIN_KEYS = ("description", "signature", "reference", "kernel", "cases", "launch", "tolerance", "checks")
+GENERATED = "generated"  # how the origin of a part begins that a model wrote: it runs in a sandbox
 LADDER = "ladder"  # the space that appears by itself where variants have rungs: the lowest rung's
 
 
@@ -109,7 +112,10 @@ class Table:
 def parse_workload(root: Table, folder: Path, trust: Trust, source_hash: Callable[[Path], str]) -> Workload:
     """Build a Workload from a parsed file. Raises UsageError."""
     root.known(
-        ("workload", "argument", "case", "launch", "knobs", "variant", "space", "vendor", "floor", "sizes")
+        (
+            *("workload", "origins", "argument", "case", "launch", "knobs", "variant", "space"),
+            *("vendor", "floor", "sizes"),
+        )
     )
     head = root.table("workload")
     head.known(WORKLOAD_KEYS)
@@ -130,11 +136,17 @@ def parse_workload(root: Table, folder: Path, trust: Trust, source_hash: Callabl
     default_size = head.get("default_size", int, "a positive whole number", 1024)
     if default_size < 1:
         raise head.error("default_size", "must be a positive whole number")
+    origins = _origins(root)
+    if trust is Trust.OWN and origins.get("reference", "").startswith(GENERATED):
+        trust = Trust.GENERATED
+    if origins.get("kernel", "").startswith(GENERATED):
+        variants = {name: replace(v, trust=Trust.GENERATED) for name, v in variants.items()}
     workload = Workload(
         name=name,
         description=head.text("description", ""),
         folder=folder,
         trust=trust,
+        origins=origins,
         arguments=arguments,
         variants=variants,
         spaces=spaces,
@@ -154,6 +166,15 @@ def parse_workload(root: Table, folder: Path, trust: Trust, source_hash: Callabl
         except UsageError as e:
             raise root.error("[[case]]", str(e)) from None
     return workload
+
+
+def _origins(root: Table) -> dict[str, str]:
+    """Where each part of an assembled workload comes from; `checks` is a list, joined here."""
+    table = root.table("origins")
+    table.known(ORIGIN_KEYS)
+    checks = table.get("checks", list, "a list of texts", [])
+    found = {key: table.text(key) for key in table.data if key != "checks"}
+    return found | ({"checks": "; ".join(map(str, checks))} if checks else {})
 
 
 def _unique(table: Table, key: str, names: list[str]) -> None:
