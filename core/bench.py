@@ -29,8 +29,8 @@ from .model import (
     Role,
     Status,
 )
-from .ranking import Result, rank
-from .stats import geomean
+from .ranking import Result, rank, versus
+from .stats import Speedup, geomean
 from .workload import Variant, Workload
 
 EventSink = Callable[[str, Mapping[str, Any]], None]
@@ -288,6 +288,14 @@ class Bench:
                 return None
             ratios.append(reference.median_ms / measured.median_ms)
         return geomean(ratios)
+
+    def compare(self, a: Evaluation, b: Evaluation) -> Speedup:
+        """How much faster b is than a, from fresh interleaved samples. Both were timed. Not logged.
+
+        Raises WarpdeckError if one of them fails now.
+        """
+        with self._quiet():
+            return versus(self, a, b)
 
     @property
     def vendor_ready(self) -> bool:

@@ -187,6 +187,17 @@ def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) 
     return pairs
 
 
+def versus(bench: Bench, a: Evaluation, b: Evaluation) -> Speedup:
+    """Speedup of b over a on fresh interleaved samples. Both evaluated `ok` and were timed.
+
+    Raises WarpdeckError if one fails now, or b is impossibly fast.
+    """
+    spread = {
+        m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(b, m.case))) for m in a.measurements
+    }
+    return speedup_of(_pairs(bench, a.candidate, b.candidate, spread))
+
+
 def _time(pairs: Sequence[Paired]) -> float:
     return geomean([float(np.median(p.b_ms)) for p in pairs])
 
