@@ -289,6 +289,10 @@ class Bench:
             ratios.append(reference.median_ms / measured.median_ms)
         return geomean(ratios)
 
+    def quiet(self) -> AbstractContextManager[object]:
+        """Context for asking the device's side directly (counters, traces): nothing else touches the GPU."""
+        return self._quiet()
+
     def compare(self, a: Evaluation, b: Evaluation) -> Speedup:
         """How much faster b is than a, from fresh interleaved samples. Both were timed. Not logged.
 

@@ -192,9 +192,7 @@ def versus(bench: Bench, a: Evaluation, b: Evaluation) -> Speedup:
 
     Raises WarpdeckError if one fails now, or b is impossibly fast.
     """
-    spread = {
-        m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(b, m.case))) for m in a.measurements
-    }
+    spread = {m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(b, m.case))) for m in a.measurements}
     return speedup_of(_pairs(bench, a.candidate, b.candidate, spread))
 
 
