@@ -19,32 +19,27 @@ constexpr int WARPS_N = TILE_N / WARP_N;
 constexpr int THREADS = TILE_M / THREAD_M * (TILE_N / THREAD_N);
 constexpr int A_PITCH = TILE_K + 4;
 constexpr int A_SIZE = TILE_M * A_PITCH, SLOT = A_SIZE + TILE_K * TILE_N;  // floats
+constexpr int A_ACROSS = TILE_K / 4, B_ACROSS = TILE_N / 4;                // vectors a row
+constexpr int A_STEP = THREADS / A_ACROSS, B_STEP = THREADS / B_ACROSS;    // rows from a thread's copy to its next
+constexpr int A_COPIES = TILE_M / A_STEP, B_COPIES = TILE_K / B_STEP;
 
 static_assert(TILE_M % WARP_M == 0 && TILE_N % WARP_N == 0 && THREAD_N % 4 == 0, "whole warps");
-static_assert(TILE_M * TILE_K % (4 * THREADS) == 0 && TILE_K * TILE_N % (4 * THREADS) == 0, "whole copies");
+static_assert(THREADS % A_ACROSS == 0 && TILE_M % A_STEP == 0, "whole copies of A");
+static_assert(THREADS % B_ACROSS == 0 && TILE_K % B_STEP == 0, "whole copies of B");
 static_assert(STAGES >= 2, "one tile to multiply, one on its way");
 
-// Starts copying a HEIGHT×WIDTH tile of a matrix that has `rows`×`cols` elements left and `pitch` floats a row;
-// zeros outside. `aligned`: rows are whole vectors long.
+// Copies a HEIGHT×WIDTH tile of a matrix that has `rows`×`cols` elements left and `pitch` floats a row, element by
+// element; zeros outside.
 template <int HEIGHT, int WIDTH, int PITCH>
-__device__ __forceinline__ void copy_tile(float *to, const float *from, long long pitch, long long rows,
-                                          long long cols, bool aligned) {
-    if (aligned && rows >= HEIGHT && cols >= WIDTH) {
-        constexpr int ACROSS = WIDTH / 4;
-#pragma unroll
-        for (int i = 0; i < HEIGHT * ACROSS / THREADS; ++i) {
-            const int e = threadIdx.x + i * THREADS, row = e / ACROSS, col = e % ACROSS * 4;
-            __pipeline_memcpy_async(to + row * PITCH + col, from + row * pitch + col, 16);
-        }
-    } else {
+__device__ __forceinline__ void copy_edge(float *to, const float *from, long long pitch, long long rows,
+                                          long long cols) {
 #pragma unroll 1
-        for (int e = threadIdx.x; e < HEIGHT * WIDTH; e += THREADS) {
-            const int row = e / WIDTH, col = e % WIDTH;
-            if (row < rows && col < cols)
-                __pipeline_memcpy_async(to + row * PITCH + col, from + row * pitch + col, 4);
-            else
-                to[row * PITCH + col] = 0.0f;
-        }
+    for (int e = threadIdx.x; e < HEIGHT * WIDTH; e += THREADS) {
+        const int row = e / WIDTH, col = e % WIDTH;
+        if (row < rows && col < cols)
+            __pipeline_memcpy_async(to + row * PITCH + col, from + row * pitch + col, 4);
+        else
+            to[row * PITCH + col] = 0.0f;
     }
 }
 
@@ -63,14 +58,35 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long first_row = (long long)(top + within % height) * TILE_M;
     const long long first_col = (long long)(within / height) * TILE_N;
 
-    const long long tiles = (k + TILE_K - 1) / TILE_K;
-    const auto copy = [&](long long t, int slot) {
-        if (t < tiles) {
-            float *to = ring + slot * SLOT;
-            const long long k0 = t * TILE_K;
-            copy_tile<TILE_M, TILE_K, A_PITCH>(to, a + first_row * k + k0, k, m - first_row, k - k0, k % 4 == 0);
-            copy_tile<TILE_K, TILE_N, TILE_N>(to + A_SIZE, b + k0 * n + first_col, n, k - k0, n - first_col,
-                                              n % 4 == 0);
+    // Whole tiles are copied by vectors; rows and columns beyond C's edge from the last one inside, since nobody
+    // stores their sums. What is left of k, or all of it where rows aren't aligned to vectors: element by element.
+    const int tiles = int((k + TILE_K - 1) / TILE_K);
+    const int whole = k % 4 == 0 && n % 4 == 0 ? int(k / TILE_K) : 0;
+    const int a_row = threadIdx.x / A_ACROSS, a_col = threadIdx.x % A_ACROSS * 4;
+    const int b_row = threadIdx.x / B_ACROSS, b_col = threadIdx.x % B_ACROSS * 4;
+    const float *a_from[A_COPIES], *b_from[B_COPIES];
+#pragma unroll
+    for (int i = 0; i < A_COPIES; ++i) a_from[i] = a + min(first_row + a_row + i * A_STEP, m - 1) * k + a_col;
+#pragma unroll
+    for (int i = 0; i < B_COPIES; ++i) b_from[i] = b + (b_row + i * B_STEP) * n + min(first_col + b_col, n - 4);
+    float *a_to = ring + a_row * A_PITCH + a_col, *b_to = ring + A_SIZE + b_row * TILE_N + b_col;
+    const auto copy = [&](int t, int slot) {
+        float *to = ring + slot * SLOT;
+        if (t < whole) {
+#pragma unroll
+            for (int i = 0; i < A_COPIES; ++i) {
+                __pipeline_memcpy_async(a_to + slot * SLOT + i * A_STEP * A_PITCH, a_from[i], 16);
+                a_from[i] += TILE_K;
+            }
+#pragma unroll
+            for (int i = 0; i < B_COPIES; ++i) {
+                __pipeline_memcpy_async(b_to + slot * SLOT + i * B_STEP * TILE_N, b_from[i], 16);
+                b_from[i] += TILE_K * n;
+            }
+        } else if (t < tiles) {
+            const long long k0 = (long long)t * TILE_K;
+            copy_edge<TILE_M, TILE_K, A_PITCH>(to, a + first_row * k + k0, k, m - first_row, k - k0);
+            copy_edge<TILE_K, TILE_N, TILE_N>(to + A_SIZE, b + k0 * n + first_col, n, k - k0, n - first_col);
         }
         __pipeline_commit();  // also an empty group, so that counting groups counts tiles
     };
@@ -78,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[THREAD_M][THREAD_N] = {};
     for (int s = 0; s < STAGES - 1; ++s) copy(s, s);
     int slot = 0, free_slot = STAGES - 1;
-    for (long long t = 0; t < tiles; ++t) {
+    for (int t = 0; t < tiles; ++t) {
         __pipeline_wait_prior(STAGES - 2);  // this thread's copies of tile t have arrived
         __syncthreads();                    // everyone's have, and everyone has multiplied tile t - 1
         copy(t + STAGES - 1, free_slot);
