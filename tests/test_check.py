@@ -281,7 +281,7 @@ def test_large_products_are_sampled_and_nothing_escapes():
 @pytest.mark.parametrize("name", list_workloads())
 def test_bundled_workloads_are_strong_and_their_references_consistent(name):
     workload = load_workload(name)
-    derived = derived_cases(workload, workload.spaces["classic"])
+    derived = derived_cases(workload, workload.spaces["full"])
     cases = [*workload.correctness_cases(), *derived, workload.size_case(256)]
     assert any(c.exact for c in cases)
     with CheckPlan(workload, cases) as p:

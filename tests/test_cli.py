@@ -306,7 +306,7 @@ def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
 def test_workloads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["workloads", "list", "--json"]) == 0
     names = [w["name"] for w in json.loads(capsys.readouterr().out)["workloads"]]
-    assert names == ["gemm", "reduction", "softmax"]
+    assert names == ["gemm", "layernorm", "reduction", "softmax", "transpose"]
     assert run(["workloads", "show", "softmax", "--json"]) == 0
     spaces = json.loads(capsys.readouterr().out)["spaces"]
     assert {"classic"} <= {s["name"] for s in spaces} and spaces[0]["valid"]["1024"] == 9

@@ -215,18 +215,21 @@ def test_python_sources_follow_sibling_imports(tmp_path):
 
 def test_bundled_workloads():
     names = list_workloads()
-    assert names == ["gemm", "reduction", "softmax"]
+    assert names == ["gemm", "layernorm", "reduction", "softmax", "transpose"]
     for name in names:
         workload = load_workload(name)
         assert workload.name == name and workload.trust is Trust.BUNDLED
-        assert {"classic"} <= set(workload.spaces)
+        assert "full" in workload.spaces
         for size in (256, 8192):
             case = workload.size_case(size)
             for space in workload.spaces.values():
                 for config in space.configs(case.params):
                     assert workload.launches(workload.candidate(space.name, config), case)
-        baseline = workload.baseline(list(workload.spaces)[-1])
-        assert baseline.config == {"block_size": 256, "reg_cap": 0}
+        baseline = workload.baseline("full")
+        if "classic" in workload.spaces:
+            assert baseline.config == {"block_size": 256, "reg_cap": 0}
+        else:
+            assert workload.variant(baseline.variant).ladder == 0
         assert load_workload(workload.folder).trust is Trust.BUNDLED
 
 
