@@ -6,8 +6,8 @@
 // Knob: BLOCK, threads a block, a power of two.
 
 // First launch, one thread: an atomic sum has to start from zero, and `total` holds anything.
-extern "C" __global__ void zero(const float *x, float *total, float *partials, int *ticket, long long m,
-                                long long n) {
+extern "C" __global__ void zero_total(const float *x, float *total, float *partials, int *ticket,
+                                      long long m, long long n) {
     *total = 0.0f;
 }
 

@@ -15,8 +15,8 @@ __device__ float warp_sum(float x) {
 }
 
 // First launch, one thread: an atomic sum has to start from zero, and `total` holds anything.
-extern "C" __global__ void zero(const float *x, float *total, float *partials, int *ticket, long long m,
-                                long long n) {
+extern "C" __global__ void zero_total(const float *x, float *total, float *partials, int *ticket,
+                                      long long m, long long n) {
     *total = 0.0f;
 }
 
