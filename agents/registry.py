@@ -30,6 +30,8 @@ class AgentSpec:
     needs_context: bool = False  # `build` takes `context`, a `base.Context`
     space: str | None = None  # the space it works in, where it isn't a matter of choice
     prepare: Callable[[Bench, Context], None] | None = None  # gives a resumed run's bench its sources back
+    # For options that aren't all numbers: as the agent takes them, or UsageError; in place of `options`.
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -56,6 +58,27 @@ def _ladder(bench: Bench, *, seed: int, context: Context, **options: Any) -> Str
     return Ladder(bench, context, seed=seed, **options)
 
 
+def _llm(bench: Bench, *, seed: int, context: Context, **options: Any) -> Strategy:
+    from .llm.loop import LlmAgent
+    from .llm.settings import LlmSettings
+
+    return LlmAgent(bench, context, LlmSettings.from_options(options))
+
+
+def _llm_prepare(bench: Bench, context: Context) -> None:
+    from .llm.loop import prepare
+
+    prepare(bench, context)
+
+
+def _llm_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    from .llm.settings import LlmSettings, check_ready
+
+    found = LlmSettings.from_options(options)
+    check_ready(found)
+    return found.to_options()
+
+
 def _ppo(bench: Bench, *, seed: int, **options: Any) -> Strategy:
     require_rl()
     from .ppo_search import PPOSearch
@@ -80,6 +103,15 @@ AGENTS: dict[str, AgentSpec] = {
             {"each": 1},
             needs_context=True,
             space="ladder",
+        ),
+        AgentSpec(
+            "llm",
+            "a language model rewrites CUDA C++ kernels, through any OpenAI-compatible server (extra: llm)",
+            _llm,
+            needs_context=True,
+            space="ladder",
+            prepare=_llm_prepare,
+            parse=_llm_options,
         ),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
         AgentSpec(
@@ -141,6 +173,8 @@ def prepare(name: str, bench: Bench, context: Context) -> None:
 def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """An agent's options as it takes them. UsageError for an unknown agent or option, or a bad value."""
     spec = agent_spec(name)
+    if spec.parse is not None:
+        return spec.parse(options)
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in spec.options:

@@ -40,40 +40,44 @@ TITLES = {
 }
 
 
+NEEDS = {Node.RESEARCH: "research", Node.COUNTERS: "counters", Node.IDEAS: "beam"}
+"""Nodes that exist only with a feature (a setting that is on, or the strategy)."""
+
+
 @dataclass(frozen=True)
 class Edge:
-    """A transition. `label`: its condition, in words ("" for the only way on). `needs`: the feature
-    (`counters`, `research`, `linear`, `beam`) without which it doesn't exist."""
+    """A transition. `label`: its condition, in words ("" for the only way on). `needs`: the feature without
+    which it doesn't exist; `unless`: the one with which it doesn't."""
 
     source: Node
     target: Node
     label: str = ""
     needs: str | None = None
-    unless: str | None = None  # the feature with which it doesn't exist
+    unless: str | None = None
 
 
 EDGES = (
-    Edge(Node.INITIALISE, Node.RESEARCH, needs="research"),
+    Edge(Node.INITIALISE, Node.RESEARCH),
     Edge(Node.INITIALISE, Node.REFERENCE, unless="research"),
-    Edge(Node.INITIALISE, Node.REFERENCE, "resumed", needs="research"),
     Edge(Node.RESEARCH, Node.REFERENCE),
     Edge(Node.REFERENCE, Node.INITIAL),
-    Edge(Node.REFERENCE, Node.REFINE, "no initial kernel, or resumed"),
-    Edge(Node.INITIAL, Node.COUNTERS, "valid", needs="counters"),
+    Edge(Node.REFERENCE, Node.REFINE, "resumed, or no initial kernel"),
+    Edge(Node.INITIAL, Node.COUNTERS, "valid"),
     Edge(Node.INITIAL, Node.REFINE, "invalid", needs="counters"),
     Edge(Node.INITIAL, Node.REFINE, unless="counters"),
     Edge(Node.REFINE, Node.PROPOSE, "next attempt", needs="linear"),
-    Edge(Node.REFINE, Node.IDEAS, "next round", needs="beam"),
+    Edge(Node.REFINE, Node.IDEAS, "next round"),
     Edge(Node.REFINE, Node.EVALUATE, "next of the round", needs="beam"),
-    Edge(Node.REFINE, Node.EVALUATE, "interrupted before it was evaluated", needs="linear"),
+    Edge(Node.REFINE, Node.EVALUATE, "resumed before its evaluation", needs="linear"),
     Edge(Node.REFINE, Node.REPAIR, "invalid candidate"),
-    Edge(Node.REFINE, Node.FINALISE, "budget spent, or target reached"),
-    Edge(Node.IDEAS, Node.PROPOSE),
+    Edge(Node.REFINE, Node.FINALISE, "a budget is spent, the target reached, or the model of no use"),
+    Edge(Node.IDEAS, Node.PROPOSE, "ideas"),
+    Edge(Node.IDEAS, Node.REFINE, "no usable ideas"),
     Edge(Node.PROPOSE, Node.EVALUATE, "proposal"),
     Edge(Node.PROPOSE, Node.REFINE, "no usable proposal"),
     Edge(Node.REPAIR, Node.EVALUATE, "proposal"),
     Edge(Node.REPAIR, Node.REFINE, "no usable proposal"),
-    Edge(Node.EVALUATE, Node.COUNTERS, "valid", needs="counters"),
+    Edge(Node.EVALUATE, Node.COUNTERS, "valid"),
     Edge(Node.EVALUATE, Node.REFINE, "invalid", needs="counters"),
     Edge(Node.EVALUATE, Node.REFINE, unless="counters"),
     Edge(Node.COUNTERS, Node.REFINE),
@@ -94,7 +98,12 @@ def features(settings: LlmSettings) -> frozenset[str]:
 def edges(settings: LlmSettings) -> tuple[Edge, ...]:
     """The transitions that exist with these settings."""
     on = features(settings)
-    return tuple(e for e in EDGES if (e.needs is None or e.needs in on) and e.unless not in on)
+    absent = {node for node, feature in NEEDS.items() if feature not in on}
+    return tuple(
+        e
+        for e in EDGES
+        if not absent & {e.source, e.target} and (e.needs is None or e.needs in on) and e.unless not in on
+    )
 
 
 class Machine:

@@ -1,0 +1,134 @@
+"""Asking the model on the loop's behalf: overflowing contexts, malformed proposals, what an interrupted run
+had asked already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import prompts
+from .client import Client, Message, Reply, Tool
+from .errors import ContextOverflow, LlmError
+from .history import MAX_LEVEL, History
+from .proposal import SCHEMA, Proposal, ProposalError, parse
+
+if TYPE_CHECKING:
+    from ...core.bench import Bench
+    from ..base import EventSink
+
+CORRECTIONS = 2  # of a proposal whose form is wrong, before the attempt is given up
+# Kinds of LlmError that the next request may not meet; after any other nothing more can be asked.
+PASSING = frozenset({"refused", "length", "invalid", "tool_loop"})
+
+
+class Asker:
+    """Asks for answers and proposals, from several threads.
+
+    Args:
+        client: the connection.
+        bench: whose workload proposals are checked against.
+        history: the attempts, so that none is proposed twice.
+        tools: what the model may call.
+        emit: where condensations are told.
+        past: the interrupted run's events.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        bench: Bench,
+        history: History,
+        tools: Sequence[Tool],
+        emit: EventSink,
+        past: Sequence[tuple[str, Mapping[str, Any]]],
+    ) -> None:
+        self._client = client
+        self._bench = bench
+        self._history = history
+        self._tools = tools
+        self._emit = emit
+        self._system = prompts.system(bench, [tool.name for tool in tools])
+        self.requests = _first_requests(past)
+        self.fatal: LlmError | None = None  # after which nothing more can be asked
+        self._level = 0  # of the history's condensation
+
+    def proposal(self, purpose: str, attempt: int, build: Callable[[int], str]) -> Proposal:
+        """A usable proposal for an attempt. `build(level)` gives the prompt with a history of that brevity.
+
+        Raises:
+            ProposalError: it was unusable after all corrections, or the model gave none.
+            Stop: the run was stopped meanwhile.
+        """
+        more: list[Message] = []
+        corrections = 0
+        try:
+            reply = self.ask(purpose, attempt, build, SCHEMA)
+            while True:
+                try:
+                    return self._parsed(reply)
+                except ProposalError as error:
+                    corrections += 1
+                    if corrections > CORRECTIONS:
+                        raise
+                    more += [
+                        {"role": "assistant", "content": reply.text},
+                        {"role": "user", "content": prompts.correct(error.problems)},
+                    ]
+                    label = "correct" if corrections == 1 else f"correct {corrections}"
+                    reply = self.ask(label, attempt, build, SCHEMA, more)
+        except LlmError as error:
+            raise ProposalError([str(error)]) from None
+
+    def _parsed(self, reply: Reply) -> Proposal:
+        proposal = parse(reply.data, self._bench.workload, self._bench.cases)
+        known = self._history.same(proposal.source, proposal.launches, dict(proposal.case_launches))
+        if known is not None:
+            raise ProposalError(
+                [f"this is attempt {known.number} again ({known.status}): propose something else"]
+            )
+        return proposal
+
+    def ask(
+        self,
+        purpose: str,
+        attempt: int,
+        build: Callable[[int], str],
+        schema: Mapping[str, Any],
+        more: Sequence[Message] = (),
+    ) -> Reply:
+        """Ask, with a shorter history each time that the model's context overflows.
+
+        What an interrupted run asked for the same attempt is asked again word for word, so that the client
+        can give back the answer that was paid for. Raises LlmError, and Stop.
+        """
+        label, level = purpose, self._level
+        try:
+            while True:
+                messages = self.requests.get((label, attempt))
+                if messages is None:
+                    messages = [*prompts.conversation(self._system, build(level)), *more]
+                try:
+                    return self._client.ask(
+                        messages, purpose=label, attempt=attempt, schema=schema, tools=self._tools
+                    )
+                except ContextOverflow:
+                    if level >= MAX_LEVEL:
+                        raise
+                    level += 1
+                    self._level = max(self._level, level)
+                    label = f"{purpose}, condensed {level}"
+                    text = f"the model's context overflowed: its history is condensed (level {level})"
+                    self._emit("message", {"level": "info", "text": text})
+        except LlmError as error:
+            if error.kind not in PASSING and self.fatal is None:
+                self.fatal = error
+            raise
+
+
+def _first_requests(past: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[tuple[str, int], list[Message]]:
+    """The first messages of each request for an attempt; those of its tool rounds came later."""
+    found: dict[tuple[str, int], list[Message]] = {}
+    for kind, data in past:
+        if kind == "request" and data.get("attempt") is not None and data.get("messages"):
+            found.setdefault((data["purpose"], int(data["attempt"])), list(data["messages"]))
+    return found
