@@ -47,8 +47,8 @@ class Asker:
         self._history = history
         self._tools = tools
         self._emit = emit
-        self._system = prompts.system(bench, [tool.name for tool in tools])
-        self.requests = _first_requests(past)
+        self._past = _first_requests(past)
+        self._system = _system_of(past) or prompts.system(bench, [tool.name for tool in tools])
         self.fatal: LlmError | None = None  # after which nothing more can be asked
         self._level = 0  # of the history's condensation
 
@@ -104,9 +104,10 @@ class Asker:
         label, level = purpose, self._level
         try:
             while True:
-                messages = self.requests.get((label, attempt))
-                if messages is None:
-                    messages = [*prompts.conversation(self._system, build(level)), *more]
+                rest = self._past.get((label, attempt))
+                if rest is None:
+                    rest = [{"role": "user", "content": build(level)}, *more]
+                messages = [{"role": "system", "content": self._system}, *rest]
                 try:
                     return self._client.ask(
                         messages, purpose=label, attempt=attempt, schema=schema, tools=self._tools
@@ -126,9 +127,22 @@ class Asker:
 
 
 def _first_requests(past: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[tuple[str, int], list[Message]]:
-    """The first messages of each request for an attempt; those of its tool rounds came later."""
+    """What each request for an attempt began with, without the system prompt; its tool rounds came later."""
     found: dict[tuple[str, int], list[Message]] = {}
     for kind, data in past:
-        if kind == "request" and data.get("attempt") is not None and data.get("messages"):
-            found.setdefault((data["purpose"], int(data["attempt"])), list(data["messages"]))
+        if kind == "request" and data.get("attempt") is not None and len(data.get("messages") or ()) > 1:
+            found.setdefault((data["purpose"], int(data["attempt"])), list(data["messages"][1:]))
     return found
+
+
+def _system_of(past: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """The interrupted run's system prompt, without what the client added for its server.
+
+    It names floors, which are measured anew in each process: another text would be another request.
+    """
+    for kind, data in past:
+        if kind == "request" and data.get("messages"):
+            text, rule, _ = str(data["messages"][0].get("content")).partition(prompts.DATA_RULE)
+            if rule:
+                return text + rule
+    return None
