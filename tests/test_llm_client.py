@@ -1,106 +1,30 @@
-"""The real openai client against a real local server that misbehaves."""
+"""The real openai client against a real local server: answers, forms, refused parameters, tools, keys."""
 
 from __future__ import annotations
 
 import json
-import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llm_bed import ASK, GOOD, KEY, SCHEMA, Bed, echo_tool, failure
+from llm_context import Hook, Recorder
+from llm_steps import Step, answer, call, hold, status, usage
 
-from llm_context import Elapsing, Hook, Recorder, stop_when
-from llm_server import LlmServer
-from llm_steps import (
-    Step,
-    answer,
-    call,
-    cut,
-    hang,
-    hold,
-    huge,
-    overflow,
-    quota,
-    raw,
-    refusal,
-    status,
-    usage,
-)
-from warpdeck.agents.base import Stop
 from warpdeck.agents.llm.client import MAX_ROUNDS, Client, Tool
-from warpdeck.agents.llm.errors import ContextOverflow, LlmError
 from warpdeck.agents.llm.settings import LlmSettings
 from warpdeck.core.errors import BudgetError, UsageError
-
-ASK = [{"role": "system", "content": "You write kernels."}, {"role": "user", "content": "Make it fast."}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"idea": {"type": "string"}, "grid": {"type": "array", "items": {"type": "integer"}}},
-    "required": ["idea"],
-    "additionalProperties": False,
-}
-GOOD = {"idea": "tile it", "grid": [1, 2]}
-KEY = "sk-test-0123456789abcdefghij"
-
-
-class Bed:
-    """A server, a recorder and clients of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = Recorder(folder)
-        self.time = Elapsing()
-        self.servers: list[LlmServer] = []
-        self.clients: list[Client] = []
-
-    def server(self, *steps: Any, **keys: Any) -> LlmServer:
-        self.servers.append(LlmServer(*steps, **keys))
-        return self.servers[-1]
-
-    def client(
-        self, server: LlmServer, *, key: str = "", control: Any = None, past: Any = (), **settings: Any
-    ) -> Client:
-        options = {"base_url": server.url, "request_timeout_s": 30.0, **settings}
-        client = Client(
-            LlmSettings.from_options(options),
-            self.log.context(control=control, past=past),
-            environ={"OPENAI_API_KEY": key},
-            clock=self.time,
-            sleep=self.time.sleep,
-            rng=random.Random(1),
-        )
-        self.clients.append(client)
-        return client
 
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    made = Bed(tmp_path)
-    yield made
-    for client in made.clients:
-        client.close()
-    for server in made.servers:
-        server.close()
+    with Bed(tmp_path) as made:
+        yield made
 
 
-def failure(act: Callable[[], object]) -> LlmError:
-    with pytest.raises(LlmError) as caught:
-        act()
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-def echo_tool(seen: list[Any]) -> Tool:
-    def run(arguments: Mapping[str, Any]) -> str:
-        seen.append(dict(arguments))
-        return f"result of {arguments['n']}"
-
-    shape = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    return Tool("measure", "Measures n.", shape, run)
-
-
-# -- answers -----------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------------
 
 
 def test_an_answer_is_streamed_counted_priced_and_logged(bed: Bed) -> None:
@@ -164,7 +88,7 @@ def test_partial_texts_come_at_most_twice_a_second(bed: Bed) -> None:
     assert len(parts) <= 1 + (seen[-1] - seen[0]) / 0.5 + 1
 
 
-# -- structured answers --------------------------------------------------------------------------------------
+# -- structured answers ----------------------------------------------------------------------------------
 
 
 def test_json_is_asked_for_with_a_strict_schema(bed: Bed) -> None:
@@ -209,7 +133,7 @@ def test_fenced_text_with_code_of_its_own(bed: Bed) -> None:
     assert "```json block" in server.asked[-1].prompt and "response_format" not in server.asked[-1].body
 
 
-# -- refusals of parameters ------------------------------------------------------------------------------------
+# -- refusals of parameters ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,186 +175,7 @@ def test_a_rejection_of_everything_ends_with_the_servers_words(bed: Bed) -> None
     assert len(server.asked) <= 8
 
 
-# -- retries ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        status(429, retry_after=7),
-        status(500),
-        status(502),
-        status(503),
-        status(504),
-        status(529),
-        cut("A half answer that breaks", after=12),
-        raw('data: {"choices": [{"delta": {"content": "x"\n\n'),
-        raw('data: {"error": {"message": "overloaded", "type": "overloaded_error"}}\n\n'),
-        raw("<html>gateway</html>", content_type="text/html"),
-        raw("data: [1, 2]\n\n"),
-        raw('data: {"choices": [{"delta": {"content": "no end"}}]}\n\n'),
-    ],
-    ids=["429", "500", "502", "503", "504", "529", "cut", "json", "in-stream", "html", "list", "no-finish"],
-)
-@pytest.mark.parametrize("times", [1, 2])
-def test_what_passes_is_tried_again(bed: Bed, bad: Step, times: int) -> None:
-    server = bed.server(*[bad] * times, answer("Fine."))
-    reply = bed.client(server).ask(ASK, purpose="propose")
-    assert reply.text == "Fine." and len(server.asked) == times + 1
-    waited = sum(bed.time.waits)
-    assert waited >= 7 * times if bad.status == 429 else waited >= 0.5
-    assert [data["id"] for data in bed.log.of("request")] == ["r1"] * (times + 1)
-    assert len(bed.log.of("response")) == 1
-    assert [message["level"] for message in bed.log.of("message")] == ["warning"] * times
-
-
-def test_retries_are_bounded_and_grow(bed: Bed) -> None:
-    server = bed.server(default=status(503, "down"))
-    error = failure(lambda: bed.client(server, retries=4).ask(ASK, purpose="propose"))
-    assert error.kind == "server" and "503" in str(error) and "tried 5 times" in str(error)
-    assert len(server.asked) == 5
-    assert 0.5 * 15 <= sum(bed.time.waits) <= 15.1  # 1 + 2 + 4 + 8 s, each by 0.5 to 1
-    assert max(bed.time.waits) <= 0.25  # between two looks at the control
-
-
-def test_a_server_that_wants_an_hour_has_failed(bed: Bed) -> None:
-    server = bed.server(status(429, retry_after=3600))
-    error = failure(lambda: bed.client(server).ask(ASK, purpose="propose"))
-    assert "3600 s" in str(error) and len(server.asked) == 1
-
-
-def test_a_hanging_server_is_left_after_the_timeout(bed: Bed) -> None:
-    server = bed.server(hang(), answer("Fine."))
-    assert bed.client(server, request_timeout_s=0.3).ask(ASK, purpose="propose").text == "Fine."
-
-
-def test_a_stalled_stream_is_left_after_the_timeout(bed: Bed) -> None:
-    server = bed.server(hold("A text that stalls", after=4), answer("Fine."))
-    assert bed.client(server, request_timeout_s=0.3).ask(ASK, purpose="propose").text == "Fine."
-
-
-def test_no_server_at_all(bed: Bed) -> None:
-    server = bed.server()
-    server.close()
-    bed.servers.clear()
-    error = failure(lambda: bed.client(server, retries=1).ask(ASK, purpose="propose"))
-    assert error.kind == "server" and "can't reach 127.0.0.1" in str(error) and "refused" in str(error)
-
-
-@pytest.mark.parametrize("where", ["waiting", "streaming", "back-off"])
-def test_stop_works_at_once(bed: Bed, where: str) -> None:
-    step = {"waiting": hang(), "streaming": hold("A text that stalls", after=4), "back-off": status(503)}[
-        where
-    ]
-    server = bed.server(step)
-    control = stop_when(lambda: bool(server.asked) and (where != "back-off" or bool(bed.log.of("message"))))
-    with pytest.raises(Stop):
-        bed.client(server, control=control).ask(ASK, purpose="propose")
-    assert bed.log.of("response")[-1]["error"] == "stopped"
-    assert len(server.asked) == 1
-
-
-def test_a_pause_doesnt_count_as_the_servers_silence(bed: Bed) -> None:
-    server = bed.server(hold("A long text of many words", after=4))
-
-    def pause(checks: int) -> None:
-        if checks == 1:
-            bed.time.sleep(1000.0)
-        else:
-            server.release()
-
-    client = bed.client(server, control=Hook(pause))
-    assert client.ask(ASK, purpose="propose").text == "A long text of many words"
-    assert len(server.asked) == 1
-
-
-# -- what can't be mended ----------------------------------------------------------------------------------------
-
-
-def test_a_wrong_key(bed: Bed) -> None:
-    server = bed.server(key="another-key-entirely")
-    error = failure(lambda: bed.client(server, key=KEY).ask(ASK, purpose="propose"))
-    assert error.kind == "key" and "OPENAI_API_KEY" in str(error)
-    assert len(server.asked) == 1
-
-
-def test_an_unknown_model_names_near_ones(bed: Bed) -> None:
-    server = bed.server(models=["qwen3-coder-30b", "llama-4"])
-    error = failure(lambda: bed.client(server, model="qwen3-coder").ask(ASK, purpose="propose"))
-    assert error.kind == "model" and "qwen3-coder-30b" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("step", "kind", "word"),
-    [
-        (quota(), "quota", "nothing left"),
-        (status(402, "Insufficient Balance"), "quota", "nothing left"),
-        (status(403, "Country not supported"), "forbidden", "Country"),
-        (status(404, "no such route"), "request", "/v1"),
-        (status(400, "flagged", error_code="content_policy_violation"), "refused", "declines"),
-        (refusal("I won't."), "refused", "I won't."),
-        (answer("Well", finish="content_filter"), "refused", "filter"),
-    ],
-)
-def test_final_failures_are_not_repeated(bed: Bed, step: Step, kind: str, word: str) -> None:
-    server = bed.server(step)
-    error = failure(lambda: bed.client(server).ask(ASK, purpose="propose"))
-    assert error.kind == kind and word in str(error) and len(server.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        overflow(4096),
-        status(
-            400,
-            "request (5000 tokens) exceeds the available context size (4096 tokens)",
-            kind="exceed_context_size_error",
-        ),
-        status(413, "Request too large"),
-        raw('data: {"error": {"message": "context length exceeded", "code": "context_length_exceeded"}}\n\n'),
-    ],
-    ids=["openai", "llama.cpp", "413", "in-stream"],
-)
-def test_an_overflow_is_told_apart(bed: Bed, step: Step) -> None:
-    server = bed.server(step)
-    with pytest.raises(ContextOverflow) as caught:
-        bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA)
-    assert caught.value.kind == "context" and len(server.asked) == 1
-    if step.error is not None and step.status == 400:
-        assert caught.value.limit == 4096
-
-
-def test_a_cut_answer_is_asked_for_again_shorter(bed: Bed) -> None:
-    server = bed.server(answer('{"idea": "lo', finish="length"), answer(GOOD))
-    assert bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA).data == GOOD
-    assert "shorter" in server.asked[1].prompt
-    server.say(*[answer("", finish="length")] * 3)
-    error = failure(lambda: bed.client(server).ask(ASK, purpose="again", schema=SCHEMA))
-    assert error.kind == "length" and "answer_tokens" in str(error)
-
-
-def test_empty_answers(bed: Bed) -> None:
-    server = bed.server(answer(""), answer("Now."))
-    assert bed.client(server).ask(ASK, purpose="propose").text == "Now."
-
-
-@pytest.mark.parametrize("streamed", [True, False])
-def test_a_huge_answer_is_cut_and_not_kept(bed: Bed, streamed: bool) -> None:
-    server = bed.server(huge(12), answer(GOOD), refuse=() if streamed else ["stream"])
-    assert bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA).data == GOOD
-    assert len(json.dumps(bed.log.events)) < 1_500_000
-
-
-def test_a_spent_budget_sends_nothing_more(bed: Bed) -> None:
-    server = bed.server(answer("One."), answer("Two."))
-    client = bed.client(server, max_tokens=150)
-    client.ask(ASK, purpose="one")
-    error = failure(lambda: client.ask(ASK, purpose="two"))
-    assert error.kind == "budget" and len(server.asked) == 1
-
-
-# -- tools -----------------------------------------------------------------------------------------------------
+# -- tools -----------------------------------------------------------------------------------------------
 
 
 def test_tools_are_run_after_their_request_is_on_disk(bed: Bed) -> None:
@@ -534,67 +279,7 @@ def test_long_results_are_bounded(bed: Bed) -> None:
     assert len(server.asked[1].prompt) < 20_000 and "left out" in bed.log.of("tool")[0]["result"]
 
 
-# -- resume ----------------------------------------------------------------------------------------------------
-
-
-def test_a_resumed_run_pays_for_nothing_twice(bed: Bed) -> None:
-    seen: list[Any] = []
-    script = [answer({"idea": 1}), call("measure", {"n": 1}), answer(GOOD)]
-    server = bed.server(*script, refuse=["reasoning_effort", "json_schema"])
-    first = bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
-    paid = len(server.asked)
-    past = list(bed.log.events)
-    bed.log.events.clear()
-
-    resumed = bed.client(server, past=past)
-    assert resumed.usage.input == 300
-    again = resumed.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
-    assert (again.data, again.usage) == (first.data, first.usage)
-    assert len(server.asked) == paid and seen == [{"n": 1}]
-    assert [data["from_log"] for data in bed.log.of("response")] == [True] * 3
-    assert resumed.usage.input == 300
-
-    # It goes on where the other stopped: with a new id, and what the server refuses is known.
-    server.say(answer(GOOD))
-    resumed.ask(ASK, purpose="next", schema=SCHEMA)
-    assert len(server.asked) == paid + 1
-    assert bed.log.of("request")[-1]["id"] == "r4"
-
-    # A second resume reads answers that were given back once only.
-    twice = bed.client(server, past=[*past, *bed.log.events])
-    assert twice.usage.input == 400
-    twice.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
-    twice.ask(ASK, purpose="next", schema=SCHEMA)
-    assert len(server.asked) == paid + 1
-
-
-@pytest.mark.parametrize("kept", range(1, 6))
-def test_a_run_cut_at_any_event_repeats_only_what_has_no_answer(bed: Bed, kept: int) -> None:
-    """What kill -9 leaves: a prefix of the events."""
-    server = bed.server(call("measure", {"n": 1}), answer(GOOD))
-    seen: list[Any] = []
-    bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
-    kinds = [kind for kind, _ in bed.log.events]
-    assert kinds == ["request", "response", "tool", "request", "response"]
-    past = bed.log.events[:kept]
-    answered = kinds[:kept].count("response")
-    server.say(*[call("measure", {"n": 1}), answer(GOOD)][answered:])
-    before = len(server.asked)
-    resumed = bed.client(server, past=past)
-    assert resumed.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)]).data == GOOD
-    assert len(server.asked) - before == 2 - answered
-
-
-def test_equal_requests_are_given_back_in_order(bed: Bed) -> None:
-    server = bed.server(answer("One."), answer("Two."))
-    client = bed.client(server)
-    texts = [client.ask(ASK, purpose="idea").text for _ in range(2)]
-    resumed = bed.client(server, past=list(bed.log.events))
-    assert [resumed.ask(ASK, purpose="idea").text for _ in range(2)] == texts
-    assert len(server.asked) == 2
-
-
-# -- the rest --------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------------
 
 
 def test_parallel_asks_have_ids_and_answers_of_their_own(bed: Bed) -> None:

@@ -1,0 +1,74 @@
+"""A run that was cut off pays for no answer twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llm_bed import ASK, GOOD, SCHEMA, Bed, echo_tool
+from llm_steps import answer, call
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    with Bed(tmp_path) as made:
+        yield made
+
+
+def test_a_resumed_run_pays_for_nothing_twice(bed: Bed) -> None:
+    seen: list[Any] = []
+    script = [answer({"idea": 1}), call("measure", {"n": 1}), answer(GOOD)]
+    server = bed.server(*script, refuse=["reasoning_effort", "json_schema"])
+    first = bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
+    paid = len(server.asked)
+    past = list(bed.log.events)
+    bed.log.events.clear()
+
+    resumed = bed.client(server, past=past)
+    assert resumed.usage.input == 300
+    again = resumed.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
+    assert (again.data, again.usage) == (first.data, first.usage)
+    assert len(server.asked) == paid and seen == [{"n": 1}]
+    assert [data["from_log"] for data in bed.log.of("response")] == [True] * 3
+    assert resumed.usage.input == 300
+
+    # It goes on where the other stopped: with a new id, and what the server refuses is known.
+    server.say(answer(GOOD))
+    resumed.ask(ASK, purpose="next", schema=SCHEMA)
+    assert len(server.asked) == paid + 1
+    assert bed.log.of("request")[-1]["id"] == "r4"
+
+    # A second resume reads answers that were given back once only.
+    twice = bed.client(server, past=[*past, *bed.log.events])
+    assert twice.usage.input == 400
+    twice.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
+    twice.ask(ASK, purpose="next", schema=SCHEMA)
+    assert len(server.asked) == paid + 1
+
+
+@pytest.mark.parametrize("kept", range(1, 6))
+def test_a_run_cut_at_any_event_repeats_only_what_has_no_answer(bed: Bed, kept: int) -> None:
+    """What kill -9 leaves: a prefix of the events."""
+    server = bed.server(call("measure", {"n": 1}), answer(GOOD))
+    seen: list[Any] = []
+    bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
+    kinds = [kind for kind, _ in bed.log.events]
+    assert kinds == ["request", "response", "tool", "request", "response"]
+    past = bed.log.events[:kept]
+    answered = kinds[:kept].count("response")
+    server.say(*[call("measure", {"n": 1}), answer(GOOD)][answered:])
+    before = len(server.asked)
+    resumed = bed.client(server, past=past)
+    assert resumed.ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)]).data == GOOD
+    assert len(server.asked) - before == 2 - answered
+
+
+def test_equal_requests_are_given_back_in_order(bed: Bed) -> None:
+    server = bed.server(answer("One."), answer("Two."))
+    client = bed.client(server)
+    texts = [client.ask(ASK, purpose="idea").text for _ in range(2)]
+    resumed = bed.client(server, past=list(bed.log.events))
+    assert [resumed.ask(ASK, purpose="idea").text for _ in range(2)] == texts
+    assert len(server.asked) == 2
