@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...telemetry.ncu.counters import Counters
+from ..check.flags import Flag, notes, ptx_flags, refusal
 from ..errors import UsageError, WarpdeckError
 from ..model import (
     CacheMode,
@@ -111,6 +112,8 @@ class CudaBackend:
 
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
         self._drop_pair()  # a comparison that follows gets a fresh context
+        if self._foreign(candidate):
+            self._device.spare(1)  # the context that it will need, while it compiles
         try:
             code = self._codes.get(candidate, cases)
         except CompileError as error:
@@ -128,6 +131,9 @@ class CudaBackend:
         problem = self._codes.problem(code, cases)
         if problem:
             return replace(base, message=problem)
+        refused = refusal(self._flags(candidate, code))
+        if refused is not None:
+            return replace(base, status=Status.INCORRECT, message=refused)
         binary = self._binary(code, cases, protocol)
         known = self._measured.get(binary)
         if known is not None and known.candidate.id != candidate.id:
@@ -138,9 +144,13 @@ class CudaBackend:
             self._measured[binary] = evaluation
         return evaluation
 
-    @staticmethod
-    def _binary(code: Code, cases: Sequence[Case], protocol: Protocol | None) -> Any:
-        return code.compiled.code_hash, tuple((c.name, code.launches[c.name]) for c in cases), protocol
+    def _flags(self, candidate: Candidate, code: Code) -> tuple[Flag, ...]:
+        return ptx_flags(code.compiled.ptx or "") if self._foreign(candidate) else ()
+
+    def _binary(self, code: Code, cases: Sequence[Case], protocol: Protocol | None) -> Any:
+        variant = self._workload.variant(code.variant)  # what it is judged by may differ, too
+        launches = tuple((c.name, code.launches[c.name]) for c in cases)
+        return code.compiled.code_hash, launches, variant.tolerance, variant.precision, protocol
 
     def _run(
         self, base: Evaluation, code: Code, cases: Sequence[Case], protocol: Protocol | None
@@ -184,7 +194,7 @@ class CudaBackend:
         done = replace(
             base,
             status=Status.OK,
-            message="; ".join((*code.compiled.warnings, *labels)),
+            message="; ".join((*code.compiled.warnings, *notes(self._flags(base.candidate, code)), *labels)),
             measurements=tuple(measurements),
             check_s=check_s,
             time_s=perf_counter() - started - check_s,
@@ -309,6 +319,7 @@ class CudaBackend:
                 "key": case.name,
                 "a": {k: payloads[0][k] for k in ("code", "launches")},
                 "b": {k: payloads[1][k] for k in ("code", "launches")},
+                "poison": self._foreign(a, b),
                 "cache": str(cache),
                 "blocks": blocks,
                 "warmup": _PAIR_WARMUP,
