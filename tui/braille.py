@@ -91,6 +91,17 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return []
 
 
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """As `ticks`, for decimal logarithms: of 1, 2 or 5 times powers of ten, or of powers alone."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        found = [power + math.log10(factor) for power in powers for factor in factors]
+        found = [value for value in found if low <= value <= high]
+        if len(found) <= most:
+            return found
+    return ticks(low, high, most)
+
+
 def tick_labels(values: Sequence[float]) -> list[str]:
     """The shortest decimals that tell the values apart; thousands as k, millions as M."""
     if not values:
@@ -180,10 +191,11 @@ def draw(
     x_label: str = "",
     y_unit: str = "",
     powers: bool = False,
+    log_y: bool = False,
 ) -> Frame | None:
     """Draw a plot with axes into `width` × `height` characters.
 
-    `powers`: values are decimal logarithms, and the axes say 10 to their power.
+    `powers`: values are decimal logarithms, and the axes say 10 to their power; `log_y`: y values alone are.
 
     Returns None if there is nothing to draw or no room (under 16 × 3). The x axis takes the two bottom
     rows from 6 rows on, with its label before its numbers; the unit follows every number of the y axis.
@@ -194,11 +206,12 @@ def draw(
     axis_rows = 2 if height >= 6 else 0
     plot_rows = height - axis_rows
     x_low, x_high, y_low, y_high = limits
-    levels = ticks(y_low, y_high, max(2, plot_rows // 3))
+    levels = (log_ticks if log_y else ticks)(y_low, y_high, max(2, plot_rows // 3))
     if powers:
         levels = [level for level in levels if level == round(level)]
     label = power_labels if powers else tick_labels
-    names = [name + y_unit for name in label(levels)]
+    names = [f"{10**level:.4g}" for level in levels] if log_y else label(levels)
+    names = [name + y_unit for name in names]
     gutter = max((len(n) for n in names), default=1) + 1
     plot_cols = width - gutter
     cells = np.zeros((plot_rows, plot_cols), dtype=np.uint8)

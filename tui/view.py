@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..sessions.events import Lifecycle
+from ..sessions.llm_state import LlmState
 from ..sessions.state import RunState
 from .braille import Series, Shape, bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
@@ -36,7 +37,7 @@ def device_text(state: RunState) -> str:
     device = state.info.device if state.info else None
     if device is None:
         return "opening the device"
-    return f"emulated, {device.label}" if device.emulated else device.label
+    return f"emulated: {device.name}" if device.emulated else device.label
 
 
 def elapsed(state: RunState, now: float) -> float:
@@ -90,6 +91,8 @@ def verdict_line(state: RunState, width: int) -> str:
     """The best so far: speedup and interval, time, against the vendor, share of the floor, ties; what there
     is no room for is left out."""
     best = state.best
+    if state.llm is not None and state.info and state.info.device and state.info.device.emulated:
+        return emulated_line(state.llm, width)
     if best is None:
         known = state.best_speedup  # an agent that logs no evaluations, or none is ok yet
         return "nothing measured yet" if known is None else f"best {speedup(known)}"
@@ -109,6 +112,16 @@ def verdict_line(state: RunState, width: int) -> str:
     if state.baseline is not None:
         parts.append(f"baseline {time_text(state.baseline.score_ms)}")
     return _joined(parts, width)
+
+
+def emulated_line(llm: LlmState, width: int) -> str:
+    """The verdict of a device without times: how many attempts are correct, and the latest that was kept."""
+    ok = sum(attempt.status == "ok" for attempt in llm.attempts)
+    parts = ["emulated: correctness only, no times", f"{ok} of {len(llm.attempts)} correct"]
+    kept = [attempt for attempt in llm.attempts if attempt.kept]
+    if kept:
+        parts.append(f"kept: attempt {kept[-1].number}, {kept[-1].idea or kept[-1].variant}")
+    return clip(" · ".join(parts), width)
 
 
 def _joined(parts: list[str], width: int) -> str:

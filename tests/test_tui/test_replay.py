@@ -116,7 +116,7 @@ async def test_the_bar_fits(folder: Path, clock: Clock, kit: Any, size: tuple[in
 
 async def test_quitting_a_replay_does_not_ask(folder: Path, clock: Clock, kit: Any) -> None:
     async with kit.open(ReplaySource(folder, clock=clock)) as console:
-        await console.press("s", "q")
+        await console.press("x", "q")
         assert console.app._exit
 
 

@@ -222,12 +222,12 @@ async def test_pause_and_resume(kit: Any) -> None:
 async def test_stop_asks_first_and_says_what_it_took(kit: Any) -> None:
     source = kit.source(kit.events(10))
     async with kit.open(source) as console:
-        await console.press("s")
+        await console.press("x")
         assert isinstance(console.app.screen, ConfirmScreen)
         assert "Stop the run?" in console.text
         await console.press("n")
         assert source.stops == 0
-        await console.press("s", "y")
+        await console.press("x", "y")
         assert source.stops == 1
         assert "it did not stop within 10 s; sending SIGTERM" in console.text
         assert "the run has ended: terminated" in console.text
@@ -257,7 +257,7 @@ async def test_ctrl_c_asks_and_then_quits(keys: tuple[str, ...], kit: Any) -> No
 
 async def test_quitting_an_ended_run_does_not_ask(kit: Any) -> None:
     async with kit.open(kit.source(kit.events(10, end=True))) as console:
-        await console.press("space", "s")  # neither applies to a run that has ended
+        await console.press("space", "x")  # neither applies to a run that has ended
         assert console.app.screen is console.screen
         assert "Stop" not in console.lines[-1]
         await console.press("q")

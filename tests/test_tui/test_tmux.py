@@ -101,7 +101,7 @@ def test_tune_pause_quit_attach_stop_and_look_back(tmp_path: Path, terminal: Ter
     terminal.until("‖ paused")
     terminal.send("Space")
     terminal.until("▶ running")
-    terminal.send("s")
+    terminal.send("x")
     terminal.until("Stop the run?")
     terminal.send("y")
     terminal.until("◼ cancelled")

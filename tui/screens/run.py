@@ -9,46 +9,47 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer, Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.events import Lifecycle
+from ...sessions.llm_state import LlmState
 from ...sessions.state import RunState
-from ...telemetry.ncu.counters import Counters
-from ...telemetry.trace.timeline import Timeline
-from .. import evidence, view
-from ..evidence import Found, Subject
-from ..format import config_flags
+from .. import llm_view, view
 from ..sources import Playback, RunSource
+from ..widgets.attempts import Attempts, StatusStrip
 from ..widgets.gauges import GaugePanel
-from ..widgets.leaderboard import Leaderboard, Row
+from ..widgets.leaderboard import Leaderboard
 from ..widgets.log import LogPane
+from ..widgets.model import ModelPane
 from ..widgets.plot import Plot
 from .confirm import ConfirmScreen
+from .looks import Looks
 
 INTERVAL_S = 0.25
 # Ticks at least between two drawings of the panes that cost most terminal output.
 PACE = {"plots": 2, "table": 4}
 
 PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
-TOP_PANES = PANES[:3]
+LLM_PANES = ("gauges", "latency", "model", "attempts", "log")
+TOP = 3  # of them are at the top, and share it where there is no room
 LOGGED = ("messages", "records", "baseline", "result")  # parts of the state that the log pane tells
 
 
-class RunScreen(Screen[None]):
+class RunScreen(Looks):
     """A view of a RunSource. `interval` is the seconds between polls; None: only `tick()` polls (tests)."""
 
     HELP = """\
 ### Run
 
-One run as its log tells it: gauges of the GPU, reward and speedup per step, the leaderboard, messages.
+One run as its log tells it: gauges of the GPU, reward and speedup per step, the leaderboard, messages; of an
+agent that tries sources its attempts, their times and what the model says.
 The console is only a view. Quitting leaves the run alive; `warpdeck attach` comes back to it.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", key_display="space", id="run.pause", tooltip="Pause or resume"),
-        Binding("s", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
+        Binding("x", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
         Binding("left", "step(-1)", "Step", key_display="←→", id="replay.back", tooltip="One step back"),
         Binding("right", "step(1)", "Step on", show=False, id="replay.forward"),
         Binding(
@@ -61,6 +62,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         ),
         Binding("t", "timeline", "Timeline", id="run.timeline", tooltip="The configuration's trace"),
         Binding("c", "counters", "Counters", id="run.counters", tooltip="The configuration's counters"),
+        Binding("s", "source", "Source", id="run.source", tooltip="What changed in the source"),
+        Binding("m", "pick", "Pick", show=False, id="run.pick", tooltip="Pick an attempt to compare with"),
         Binding("y", "copy", "Copy", id="run.copy", tooltip="Copy the marked or the best configuration"),
         Binding("question_mark", "help", "Help", key_display="?", id="run.help"),
         Binding("q", "leave", "Quit", id="run.quit", tooltip="Leave the console; the run goes on"),
@@ -77,9 +80,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     ]
 
     def __init__(self, source: RunSource, *, interval: float | None = INTERVAL_S) -> None:
-        super().__init__()
-        self.source = source
-        self.state = RunState()
+        super().__init__(source)
         self._interval = interval
         self._timer: Timer | None = None
         self._trouble = ""
@@ -94,11 +95,17 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         yield Static("", id="title", markup=False)
         yield Static("", id="progress", markup=False)
         yield Static("", id="verdict", markup=False)
+        yield Static("", id="nodes", markup=False)
+        yield Static("", id="usage", markup=False)
         with Horizontal(id="top"):
             yield GaugePanel(id="gauges")
             yield Plot("Reward", empty="no steps yet", id="reward")
             yield Plot("Speedup over the baseline", empty="no steps yet", unit="×", id="speedup")
+            yield Plot("Time per attempt", empty="no times yet", x_label="attempt", id="latency")
+            yield StatusStrip(id="statuses")
+            yield ModelPane(id="model")
         yield Leaderboard(id="leaderboard")
+        yield Attempts(id="attempts")
         yield LogPane(id="log")
         if isinstance(self.source, Playback):
             yield Static("", id="replay", markup=False)
@@ -150,26 +157,55 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
+        if (state.llm is None) != (before.llm is None):
+            self._change_kind(state.llm)
         replay = isinstance(self.source, Playback)
         if any(getattr(state, part) is not getattr(before, part) for part in LOGGED):
             self.query_one(LogPane).show(view.log_lines(state))
-        if state.leaderboard is not before.leaderboard or state.result is not before.result:
+        tried = (state.llm and state.llm.attempts) is not (before.llm and before.llm.attempts)
+        if state.leaderboard is not before.leaderboard or state.result is not before.result or tried:
             self._due.add("table")
-        if state.steps is not before.steps:
+        if state.steps is not before.steps or tried or state.baseline is not before.baseline:
             self._due.add("plots")
-        if bool(state.leaderboard) != bool(before.leaderboard):
+        if state.llm is not before.llm and state.llm is not None:
+            self.query_one(ModelPane).show(llm_view.model_sections(state.llm))
+        if (bool(state.leaderboard), tried) != (bool(before.leaderboard), False):
             self.refresh_bindings()
         if state.lifecycle is not before.lifecycle:
             self.refresh_bindings()
             self._due.add("table")
             if before.seq and state.lifecycle.final and not replay:
-                self.notify(view.verdict_line(state, 40), title="The run has ended", markup=False)
+                self.notify(view.verdict_line(state, 60), title="The run has ended", markup=False)
+
+    def _change_kind(self, llm: LlmState | None) -> None:
+        """Show the panes of a run that tries sources, or those of one that tries configurations."""
+        for name in {*PANES[:TOP], *LLM_PANES[:TOP]}:
+            self.remove_class(f"-top-{name}")
+        self.set_class(llm is not None, "-llm")
+        self.add_class("-top-speedup" if llm is None else "-top-latency")
+        focused = self.focused
+        if focused is None or focused.id in (*PANES, *LLM_PANES):
+            self.call_after_refresh(self.table.focus)
+
+    @property
+    def panes(self) -> tuple[str, ...]:
+        """The panes of this run, by number."""
+        return PANES if self.state.llm is None else LLM_PANES
 
     def _draw_plots(self) -> None:
+        if self.state.llm is not None:
+            series, unit, log = llm_view.latency_series(self.state, self.state.llm)
+            self.query_one("#latency", Plot).show(series, unit=unit, log=log)
+            self.query_one(StatusStrip).show([attempt.status for attempt in self.state.llm.attempts])
+            return
         self.query_one("#reward", Plot).show(view.reward_series(self.state))
         self.query_one("#speedup", Plot).show(view.speedup_series(self.state))
 
     def _draw_table(self) -> None:
+        if self.state.llm is not None:
+            rows = llm_view.attempt_rows(self.state, self.state.llm)
+            self.query_one(Attempts).show(rows, timed=not llm_view.emulated(self.state))
+            return
         self.query_one(Leaderboard).show(view.leaderboard(self.state), self.state.evaluations)
 
     def _draw_header(self) -> None:
@@ -181,10 +217,23 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._put("#progress", self._trouble or view.progress_line(self.state, now, width))
         self.query_one("#progress").set_class(bool(self._trouble), "-trouble")
         self._put("#verdict", view.verdict_line(self.state, width))
+        if self.state.llm is not None:
+            self._draw_agent(self.state.llm, now, width)
         gauge = view.gauge_view(self.state, capabilities.replay, now)
         self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
         if isinstance(self.source, Playback):
             self._put("#replay", view.replay_line(self.source, self.state, width))
+
+    def _draw_agent(self, llm: LlmState, now: float, width: int) -> None:
+        """The state machine, tokens and money, and what shows only where there are any."""
+        self.set_class(llm.asks, "-asks")
+        self.set_class(llm_view.emulated(self.state), "-emulated")
+        nodes = llm_view.nodes_line(llm, width)
+        self.query_one("#nodes").display = bool(nodes)
+        if self._drawn.get("#nodes") != nodes:
+            self._drawn["#nodes"] = nodes
+            self.query_one("#nodes", Static).update(nodes, layout=False)
+        self._put("#usage", llm_view.usage_line(llm, now, width))
 
     def _put(self, selector: str, text: str) -> None:
         if self._drawn.get(selector) != text:
@@ -205,6 +254,10 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             return replay or not over
         if action in ("timeline", "counters"):
             return bool(self.state.leaderboard)
+        if action == "pick":
+            return self.state.llm is not None and bool(self.state.llm.attempts)
+        if action == "source":
+            return bool(self.state.leaderboard or (self.state.llm and self.state.llm.attempts))
         if action == "digit":
             return replay or parameters[0] in range(1, len(PANES) + 1)
         return True
@@ -213,6 +266,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         """What a binding does here, where its own words don't say it."""
         if action.startswith("digit(") and isinstance(self.source, Playback):
             return f"Jump to {10 * int(action[6:-1])}%"
+        if action.startswith("digit("):
+            return f"Focus {self.panes[int(action[6:-1]) - 1]}"
         return ""
 
     def action_pause(self) -> None:
@@ -281,7 +336,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if isinstance(self.source, Playback):
             self._play(lambda playback: playback.seek(digit / 10))
         else:
-            self.focus_pane(PANES[digit - 1])
+            self.focus_pane(self.panes[digit - 1])
 
     def _play(self, act: Callable[[Playback], None]) -> None:
         if isinstance(self.source, Playback):
@@ -293,22 +348,25 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         """Focus a pane; where the top has room for fewer, bring it there."""
         if self.maximized is not None:
             self.minimize()
-        if name in TOP_PANES:
-            for other in TOP_PANES:
+        top = self.panes[:TOP]
+        if name in top:
+            for other in top:
                 self.set_class(other == name, f"-top-{other}")
         self.call_after_refresh(self._reach, name)
 
     def _reach(self, name: str) -> None:
-        pane = self.query_one(f"#{name}")
+        emulated = name == "latency" and self.has_class("-emulated")
+        pane = self.query_one("#statuses" if emulated else f"#{name}")
         if not pane.display:  # no room for it beside the others
             self.maximize(pane, container=False)
         pane.focus()
 
     def action_next_plot(self) -> None:
-        """Show the next of gauges, reward and speedup on top (all are visible on a wide terminal)."""
-        current = next((i for i, n in enumerate(TOP_PANES) if self.has_class(f"-top-{n}")), 0)
-        names = TOP_PANES if self.has_class("-slim") else TOP_PANES[1:]
-        later = [n for n in TOP_PANES[current + 1 :] if n in names]
+        """Show the next of the top's panes there (all are visible on a wide terminal)."""
+        top = self.panes[:TOP]
+        current = next((i for i, n in enumerate(top) if self.has_class(f"-top-{n}")), 0)
+        names = top if self.has_class("-slim") or self.state.llm is not None else top[1:]
+        later = [n for n in top[current + 1 :] if n in names]
         self.focus_pane(later[0] if later else names[0])
 
     def action_zoom(self) -> None:
@@ -317,61 +375,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self.minimize()
         elif self.focused is not None:
             self.maximize(self.focused, container=False)
-
-    def _subject_row(self) -> Row | None:
-        """The marked configuration; the best, unless the leaderboard has the focus."""
-        table = self.query_one(Leaderboard)
-        if self.focused is table and table.marked is not None:
-            return table.marked
-        return next(iter(view.leaderboard(self.state)), None)
-
-    def action_timeline(self) -> None:
-        """The Timeline of the marked or the best configuration."""
-        self._look(evidence.find_trace, _timeline_screen)
-
-    def action_counters(self) -> None:
-        """The Counters of the marked or the best configuration."""
-        self._look(evidence.find_counters, _counters_screen)
-
-    def _look(
-        self, find: Callable[[Subject], tuple[Found, str]], screen: Callable[[Found], Screen[None]]
-    ) -> None:
-        row = self._subject_row()
-        subject = None if row is None else Subject.of(self.state, row.key, self.source.folder)
-        if subject is None:
-            self.notify("nothing measured yet", severity="warning")
-            return
-        self.run_worker(self._open(subject, find, screen), group="look", exclusive=True)
-
-    async def _open(
-        self,
-        subject: Subject,
-        find: Callable[[Subject], tuple[Found, str]],
-        screen: Callable[[Found], Screen[None]],
-    ) -> None:
-        board = self.query_one(Leaderboard)
-        board.loading = True
-        try:
-            found, note = await asyncio.to_thread(find, subject)
-        except WarpdeckError as error:
-            self.notify(str(error), severity="warning", timeout=20, markup=False)
-            return
-        finally:
-            board.loading = False
-        if self.is_current:
-            self.app.push_screen(screen(found))
-            if note:
-                self.app.notify(note, severity="warning", timeout=10, markup=False)
-
-    def action_copy(self) -> None:
-        """Copy the marked configuration (the best, unless the leaderboard has the focus) as flags."""
-        row = self._subject_row()
-        if row is None:
-            self.notify("nothing measured yet", severity="warning")
-            return
-        text = config_flags(row.config)
-        self.app.copy_to_clipboard(text)
-        self.notify(f"copied: {text}", markup=False)
 
     def action_help(self) -> None:
         """Help for the focused pane."""
@@ -399,15 +402,3 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             ),
             answered,
         )
-
-
-def _timeline_screen(timeline: Timeline) -> Screen[None]:
-    from .timeline import TimelineScreen  # only when it is asked for: first paint shouldn't pay
-
-    return TimelineScreen(timeline)
-
-
-def _counters_screen(counters: Counters) -> Screen[None]:
-    from .counters import CountersScreen
-
-    return CountersScreen(counters)

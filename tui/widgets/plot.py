@@ -51,11 +51,14 @@ the vendor's library is. Marks differ in shape as well as in colour. `z` maximis
         self._powers = powers
         self._empty = empty
         self._unit = unit
+        self._log = False
         self._series: tuple[Series, ...] = ()
         self._strips: list[Strip] | None = None
 
-    def show(self, series: Sequence[Series]) -> None:
-        """Replace the curves."""
+    def show(self, series: Sequence[Series], *, unit: str | None = None, log: bool = False) -> None:
+        """Replace the curves, and the unit if there is another. `log`: y values are decimal logarithms, and
+        the axis says what they are the logarithms of."""
+        self._unit, self._log = self._unit if unit is None else unit, log
         self._series = tuple(s for s in series if len(s.x))
         self._strips = None
         self._label()
@@ -86,7 +89,13 @@ the vendor's library is. Marks differ in shape as well as in colour. `z` maximis
 
     def _paint(self, width: int, height: int) -> list[Strip]:
         frame = draw(
-            self._series, width, height, x_label=self._x_label, y_unit=self._unit, powers=self._powers
+            self._series,
+            width,
+            height,
+            x_label=self._x_label,
+            y_unit=self._unit,
+            powers=self._powers,
+            log_y=self._log,
         )
         if frame is None:
             blank = Strip.blank(width, self.rich_style)

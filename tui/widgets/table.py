@@ -41,17 +41,26 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """Cells in the columns' order. `key` identifies the row when the rows are replaced."""
+    """Cells in the columns' order. `key` identifies the row when the rows are replaced; `tones` colours cells
+    ("good", "bad", "dim" or "")."""
 
     key: str
     cells: tuple[str, ...]
     strong: bool = False
+    tones: tuple[str, ...] = ()
 
 
 class Table(ScrollView, can_focus=True):
     """Rows under a heading that stays; one row is marked, with a sign as well as a colour."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--cursor", "table--strong"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "table--heading",
+        "table--cursor",
+        "table--strong",
+        "table--good",
+        "table--bad",
+        "table--dim",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False, id="table.down"),
         Binding("up,k", "move(-1)", "Up", show=False, id="table.up"),
@@ -114,7 +123,20 @@ class Table(ScrollView, can_focus=True):
         whole = self._whole_columns(left + width)
         if y == 0 and whole < len(text):
             text = f"{text[:whole]} ›"  # there is more to the right
-        return Strip([Segment(text[: whole + 2 * (y == 0)], style)]).crop_extend(left, left + width, style)
+        text = text[: whole + 2 * (y == 0)]
+        tones = self.rows[index].tones if y else ()
+        segments = self._toned(text, style, tones) if any(tones) else [Segment(text, style)]
+        return Strip(segments).crop_extend(left, left + width, style)
+
+    def _toned(self, text: str, style: Style, tones: Sequence[str]) -> list[Segment]:
+        """A row's text with its cells' colours, as long as it is."""
+        segments, at = [Segment(text[:2], style)], 2
+        for column, tone in zip(self.columns, tones, strict=True):
+            end = at + column.width + len(GAP)
+            colour = Style(color=self.get_component_rich_style(f"table--{tone}").color) if tone else None
+            segments.append(Segment(text[at:end], style + colour if colour else style))
+            at = end
+        return [segment for segment in segments if segment.text]
 
     def _whole_columns(self, edge: int) -> int:
         """Where the last column ends that ends at or before `edge`: a cut number would mislead."""
