@@ -72,11 +72,9 @@ def _llm_prepare(bench: Bench, context: Context) -> None:
 
 
 def _llm_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    from .llm.settings import LlmSettings, check_ready
+    from .llm.settings import LlmSettings
 
-    found = LlmSettings.from_options(options)
-    check_ready(found)
-    return found.to_options()
+    return LlmSettings.from_options(options).to_options()
 
 
 def _ppo(bench: Bench, *, seed: int, **options: Any) -> Strategy:
