@@ -24,7 +24,10 @@ from .faults import WorkerFault
 from .gpu import Gpu, Operation, Parameters, check
 
 GUARD_BYTES = 4096
-GUARD_BYTE = 0xA5
+GUARD_BYTE = 0xA5  # of memory that only tracing code writes to
+# NaN in every floating-point type and no common integer: a kernel that reads beyond a buffer and uses what it
+# finds there gets nothing that looks like a zero.
+_GUARD = np.frombuffer(b"\xfb\xff\xfd\xff" * (GUARD_BYTES // 4), dtype=np.uint8)
 _POISON_BYTE = 0xFF  # four of them are a NaN
 _MAX_SETS = 8
 _REGISTER_BYTES = 1 << 20  # smaller copies aren't worth pinning their pages
@@ -57,7 +60,8 @@ class Buffer:
         self._base = check(d.cuMemAlloc(nbytes + 2 * GUARD_BYTES), f"allocating {nbytes / 1e6:.1f} MB")
         self.pointer = int(self._base) + GUARD_BYTES
         for guard in self.guards:
-            check(d.cuMemsetD8Async(guard[0], GUARD_BYTE, guard[1], gpu.stream), "filling a guard band")
+            copy = d.cuMemcpyHtoDAsync(guard[0], _GUARD.ctypes.data, guard[1], gpu.stream)
+            check(copy, "filling a guard band")
 
     @property
     def guards(self) -> tuple[tuple[int, int], tuple[int, int]]:

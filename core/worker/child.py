@@ -166,8 +166,8 @@ class Worker:
             binding.free()
 
     def _subject(self, payload: Mapping[str, Any]) -> Subject:
-        code, key = payload["code"], payload["key"]
-        name = f"{code}|{key}|{payload['launches']}"
+        code, key, poison = payload["code"], payload["key"], bool(payload.get("poison"))
+        name = f"{code}|{key}|{payload['launches']}|{poison}"
         if name not in self._subjects:
             if key not in self._bindings:
                 raise WorkerFault(Status.UNSUPPORTED, f"case {key!r} isn't bound")
@@ -177,6 +177,7 @@ class Worker:
                 code,
                 self._languages.get(code, "cuda"),
                 payload["launches"],
+                poison=poison,
             )
         return self._subjects[name]
 
@@ -220,9 +221,9 @@ class Worker:
         }
 
     def job_pair(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """A B B A. {key, a: {code, launches}, b: …, cache, blocks, warmup} -> a_ms, b_ms [block][2]"""
-        a = self._subject({"key": payload["key"], **payload["a"]})
-        b = self._subject({"key": payload["key"], **payload["b"]})
+        """A B B A. {key, a: {code, launches}, b: …, poison, cache, blocks, warmup} -> {a,b}_ms [block][2]"""
+        shared = {"key": payload["key"], "poison": payload.get("poison")}
+        a, b = (self._subject({**shared, **payload[which]}) for which in ("a", "b"))
         cache = CacheMode(payload["cache"])
         return self.meter.pair(a, b, cache, int(payload["blocks"]), int(payload["warmup"]))
 

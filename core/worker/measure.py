@@ -41,16 +41,25 @@ def split_blocks(samples_ms: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 class Subject:
     """One candidate on one case: its packed launches for each buffer set, made when first used.
 
-    A launch is [symbol, grid, block, shared memory], of a traced kernel also its descriptor.
+    A launch is [symbol, grid, block, shared memory], of a traced kernel also its descriptor. `poison`: the
+    outputs are made wrong before every launch, untimed, so that a kernel finds no earlier result in them.
     """
 
     def __init__(
-        self, lane: Lane, binding: Binding, code: str, language: str, launches: Sequence[Sequence[Any]]
+        self,
+        lane: Lane,
+        binding: Binding,
+        code: str,
+        language: str,
+        launches: Sequence[Sequence[Any]],
+        *,
+        poison: bool = False,
     ) -> None:
         self._lane = lane
         self.binding = binding
         self._code, self._language = code, language
         self._launches = [tuple(launch) for launch in launches]
+        self._poison = poison
         self._packed: dict[int, list[Operation]] = {}
         self.batches: dict[tuple[CacheMode, int], Batch] = {}  # those that may be run again as they are
 
@@ -78,7 +87,8 @@ class Subject:
     def prepare(self, index: int) -> list[Operation]:
         """What precedes each launch, untimed."""
         target = self.binding.sets[index]
-        return target.prepare(self.binding.master(target.seed))
+        poison = target.poison() if self._poison else []
+        return [*poison, *target.prepare(self.binding.master(target.seed))]
 
 
 @dataclass

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..check import POOL, CheckPlan, draws
 from ..errors import WarpdeckError
-from ..model import CacheMode, Case, CheckResult, Launch, Measurement, Protocol, Role, Status
+from ..model import CacheMode, Case, CheckResult, Launch, Measurement, Protocol, Role, Status, Trust
 from ..stats import median_ci
 from ..toolchain import Compiled
 from ..workload import Workload
@@ -135,7 +135,8 @@ class Session:
         """Load the code and bind the case, once each; what every job on them needs."""
         self.load(handle, code)
         self.bind(handle, case)
-        return {"code": code.key, "key": case.name, "launches": code.wire(case)}
+        foreign = self._workload.trust_of(code.variant) in (Trust.GENERATED, Trust.REMOTE)
+        return {"code": code.key, "key": case.name, "launches": code.wire(case), "poison": foreign}
 
     def load(self, handle: WorkerHandle, code: Code) -> None:
         """Load a module; the oldest goes when there are many."""
