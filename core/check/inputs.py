@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, WarpdeckError
 from ..model import Case, Trust
 from ..workload import Argument, Workload
+from .functions import told
 from .store import CHUNK, Store, in_threads
 
 POOL = 4
@@ -95,10 +96,10 @@ class InputData:
             raise UsageError(f'{path}: data = "python" needs make_inputs(case, rng) there')
         try:
             made = self.make_inputs(case, rng)
+        except WarpdeckError:  # the sandbox's own
+            raise
         except Exception as e:
-            raise UsageError(
-                f"{path}: make_inputs failed on case {case.name!r}: {type(e).__name__}: {e}"
-            ) from e
+            raise UsageError(f"{path}: make_inputs failed on case {case.name!r}: {told(e)}") from e
         if not isinstance(made, Mapping):
             raise UsageError(f"{path}: make_inputs must return {{name: array}}, got {type(made).__name__}")
         return made

@@ -17,6 +17,7 @@ from ..model import Case, CheckResult, Role, Status
 from ..workload import Tolerance, Workload
 from .compare import Comparison
 from .controls import controls, require_strong
+from .functions import functions_of
 from .inputs import POOL, Arrays, InputData
 from .reference import Expected, References
 from .store import Store
@@ -32,7 +33,8 @@ class CheckPlan:
     is redrawn. Methods may be called from several threads.
 
     Args:
-        workload: what is checked. Its `reference.py` is imported here.
+        workload: what is checked. Its `reference.py` is imported here, or runs in a sandbox if a model or a
+            client wrote it.
         cases: the cases that will be checked.
         seed: None for a secret one; a number reproduces every draw.
         folder: where the private data folder is created; None: the system's temporary folder. Up to
@@ -40,7 +42,8 @@ class CheckPlan:
 
     Raises:
         UsageError: a fault in `reference.py`; also from `inputs` and `verify`.
-        WarpdeckError: no room in `folder`; also from `inputs` and `verify`.
+        WarpdeckError: no room in `folder`, or (SandboxError) `reference.py` needs a sandbox that can't be
+            had, or was ended there by a limit; also from `inputs` and `verify`.
     """
 
     def __init__(
@@ -56,10 +59,10 @@ class CheckPlan:
         if len(self.cases) != len(cases):
             raise UsageError(f"{workload.name}: two cases have the same name")
         entropy = secrets.randbits(128) if seed is None else abs(seed)
-        module = workload.reference_module()
         self._store = Store(folder)
-        self._references = References(workload, self._store, entropy, module)
-        self._inputs = InputData(workload, self._store, entropy, getattr(module, "make_inputs", None))
+        self._functions = functions_of(workload)
+        self._references = References(workload, self._store, entropy, self._functions)
+        self._inputs = InputData(workload, self._store, entropy, self._functions.make_inputs)
         self._draws: dict[tuple[str, int], tuple[Arrays, Expected]] = {}
         self._accepted: dict[str, set[str]] = {}
         self._lock = threading.RLock()
@@ -115,7 +118,8 @@ class CheckPlan:
             require_strong({n: self._accepted[n] for n in self.cases}, self.cases, self.workload.name)
 
     def close(self) -> None:
-        """Remove the data."""
+        """Remove the data, and end the reference's sandbox if it has one."""
+        self._functions.close()
         self._store.close()
 
     def __enter__(self) -> CheckPlan:

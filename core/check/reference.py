@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, WarpdeckError
 from ..model import Case
 from ..workload import Argument, Tolerance, Workload
 from .compare import Comparison, compare
+from .functions import Functions, told
 from .inputs import arguments_of, case_number
 from .store import CHUNK, Store, in_threads
 
@@ -126,15 +126,15 @@ class References:
         UsageError: a `product` tolerance without `operands` or `scale`.
     """
 
-    def __init__(self, workload: Workload, store: Store, entropy: int, module: ModuleType) -> None:
+    def __init__(self, workload: Workload, store: Store, entropy: int, functions: Functions) -> None:
         self.workload = workload
         self.store = store
         self.entropy = entropy
         self.path = workload.folder / "reference.py"
         self.outputs = {a.name: a for a in workload.arguments if a.is_output}
-        self.reference: Callable[..., Any] = module.reference
-        self.operands: Callable[..., Any] | None = getattr(module, "operands", None)
-        self.scale: Callable[..., Any] | None = getattr(module, "scale", None)
+        self.reference = functions.reference
+        self.operands = functions.operands
+        self.scale = functions.scale
         tolerances = [workload.tolerance, *(v.tolerance for v in workload.variants.values() if v.tolerance)]
         self.product = any(t.product is not None for t in tolerances)
         if self.product and self.operands is None and self.scale is None:
@@ -191,9 +191,11 @@ class References:
         try:
             with np.errstate(all="ignore"):
                 return function(**chosen)
+        except WarpdeckError:  # the sandbox's own
+            raise
         except Exception as e:
             raise UsageError(
-                f"{self.path}: {function.__name__} failed on case {case.name!r}: {type(e).__name__}: {e}"
+                f"{self.path}: {function.__name__} failed on case {case.name!r}: {told(e)}"
             ) from e
 
     def _by_name(self, case: Case, result: Any, what: str) -> dict[str, NDArray[Any]]:

@@ -91,7 +91,7 @@ def execute(
     ended, reason = _supervise(process, policy, start + timeout_s, stdin, kept)
     if ended == "timeout":
         reason = f"took more than {timeout_s:g} s"
-    code = _normal(process.returncode, layer)
+    code = exit_code(process.returncode, layer)
     out, err = kept[0].bytes(), kept[1].bytes()
     broken = {FAILED: MARK, 1: "bwrap: "}.get(code)
     if broken is not None and err.startswith(broken.encode()):
@@ -242,7 +242,7 @@ def _supervise(
             wait = min(max(deadline - now, 0), max(watched - now, 0), _WATCH_S if exited < 0 else 60)
             if exited < 0:
                 wait = min(wait, 0.005)
-            ready, fed = _ready([*outputs, *([exited] if exited >= 0 else [])], writable, wait)
+            read, fed = ready([*outputs, *([exited] if exited >= 0 else [])], writable, wait)
             if fed:
                 try:
                     left = left[os.write(source, left[: 1 << 16]) :]
@@ -250,7 +250,7 @@ def _supervise(
                     left = left[len(left) :]
                 except BlockingIOError:
                     pass
-            _drain(ready, outputs)
+            _drain(read, outputs)
             if _has_ended(process.pid):
                 break
             now = time.monotonic()
@@ -297,10 +297,10 @@ def _has_ended(pid: int) -> bool:
 def _wait(pid: int, outputs: dict[int, Tail], seconds: float) -> None:
     limit = time.monotonic() + seconds
     while not _has_ended(pid) and time.monotonic() < limit:
-        _drain(_ready([*outputs], [], 0.005)[0], outputs)
+        _drain(ready([*outputs], [], 0.005)[0], outputs)
 
 
-def _ready(reading: Sequence[int], writing: Sequence[int], seconds: float) -> tuple[list[int], list[int]]:
+def ready(reading: Sequence[int], writing: Sequence[int], seconds: float) -> tuple[list[int], list[int]]:
     """What can be read (or has ended), and written. Not select(): a large run has descriptors beyond 1024."""
     poll = select.poll()
     for descriptor in reading:
@@ -311,8 +311,8 @@ def _ready(reading: Sequence[int], writing: Sequence[int], seconds: float) -> tu
     return [d for d in found if d in reading], [d for d in found if d in writing]
 
 
-def _drain(ready: Sequence[int], outputs: dict[int, Tail]) -> None:
-    for descriptor in ready:
+def _drain(read: Sequence[int], outputs: dict[int, Tail]) -> None:
+    for descriptor in read:
         if descriptor in outputs:
             data = os.read(descriptor, 1 << 16)
             if data:
@@ -325,14 +325,14 @@ def _drain_rest(outputs: dict[int, Tail]) -> None:
     """What is left in the pipes: no one writes any more, unless somebody passed them on."""
     limit = time.monotonic() + 1
     while outputs and time.monotonic() < limit:
-        ready = _ready([*outputs], [], 0)[0]
-        if not ready:
+        read = ready([*outputs], [], 0)[0]
+        if not read:
             return
-        _drain(ready, outputs)
+        _drain(read, outputs)
 
 
-def _normal(code: int | None, layer: Layer) -> int:
-    """Bubblewrap gives 128 + n for signal n."""
+def exit_code(code: int | None, layer: Layer) -> int:
+    """An exit code, or minus a signal's number; bubblewrap gives 128 + n for signal n."""
     if code is None:
         return -signal.SIGKILL
     known = {int(one) for one in signal.Signals}

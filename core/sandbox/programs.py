@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import stat
@@ -128,12 +129,18 @@ def read_file(path: Path, limit: int) -> bytes:
 
     Raises SandboxError if it is no plain file, or larger.
     """
+    with open_plain(path, limit) as file:
+        return file.read(limit)
+
+
+def open_plain(path: Path, limit: int) -> io.FileIO:
+    """Open a file that sandboxed code wrote; see `read_file`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxError(f"{path.name}: can't be read back: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode) or state.st_size > limit:
-            raise SandboxError(f"{path.name}: not a plain file of at most {limit:,} bytes")
-        return file.read(limit)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode) or state.st_size > limit:
+        os.close(descriptor)
+        raise SandboxError(f"{path.name}: not a plain file of at most {limit:,} bytes")
+    return io.FileIO(descriptor, "r")
