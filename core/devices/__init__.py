@@ -1,4 +1,5 @@
-"""Devices: `cuda:N` measures here, `recorded:NAME` and `recorded:FILE` answer from stored samples."""
+"""Devices: `cuda:N` measures here, `cpu` emulates, `recorded:NAME` and `recorded:FILE` answer from stored
+samples."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def open_device(
     plans: Plans | None = None,
     ahead: bool = False,
 ) -> Device:
-    """Open `auto`, `cuda:N`, `recorded:NAME` or `recorded:FILE`.
+    """Open `auto`, `cuda:N`, `cpu`, `recorded:NAME` or `recorded:FILE`.
 
     `recording_files` are the files that a NAME is looked up in (bundled with workloads or imported by the
     user). `auto` takes the first CUDA GPU, else the default recording. NoDeviceError if a CUDA device was
@@ -45,9 +46,13 @@ def open_device(
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", spec)
     if match:
         return _open_cuda(int(match[1] or 0), allow_shared=allow_shared, plans=plans, ahead=ahead)
-    near = difflib.get_close_matches(spec, ["auto", "cuda:0", DEFAULT_RECORDING], n=1, cutoff=0.4)
+    if spec == "cpu":
+        from .cpu import CpuDevice
+
+        return CpuDevice(plans=plans)
+    near = difflib.get_close_matches(spec, ["auto", "cuda:0", "cpu", DEFAULT_RECORDING], n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"unknown device '{spec}': use auto, cuda:N, recorded:NAME or recorded:FILE{hint}")
+    raise UsageError(f"unknown device '{spec}': use auto, cuda:N, cpu, recorded:NAME or recorded:FILE{hint}")
 
 
 def open_recorded(spec: str, files: Iterable[Path]) -> RecordedDevice:

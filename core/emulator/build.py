@@ -1,0 +1,351 @@
+"""Builds a candidate with the system's g++ into a program that runs it, and keeps the results.
+
+Two builds: `checked` (AddressSanitizer and UndefinedBehaviorSanitizer) and `races` (the instrumentation of
+-fsanitize=thread, with callbacks of our own). Each has a precompiled header and an object of the runtime, made
+once for a compiler and a version of our headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from time import perf_counter
+
+from .. import sandbox
+from ..environment import without_secrets
+from ..model import Status, Trust
+from ..scratch import make_folder
+from ..toolchain.cache import CompileCache, default_folder, pack, unpack
+from ..toolchain.sources import TRACE_INCLUDE
+from .errors import CandidateFault, EmulatorError, unsupported
+from .source import ENTRIES, HOST, MISSING, Places, Source, wrapped
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE / "include"
+RUNTIME = HERE / "runtime"
+COMPILE_S = 60.0  # wall time of one compile
+CACHE_BYTES = 256 << 20
+_MEMORY = 4 << 30
+_COMMON = (
+    "-std=c++17 -w -g1 -gdwarf-4 -fno-strict-aliasing -fno-omit-frame-pointer -ffp-contract=off -fno-exceptions "
+    "-fno-diagnostics-show-caret -fdiagnostics-color=never -fmessage-length=0 -nostdinc -nostdinc++"
+).split()
+_UNDEFINED = (
+    "-fsanitize=undefined -fno-sanitize=vptr,float-cast-overflow,float-divide-by-zero -fno-sanitize-recover=all "
+    "-fsanitize-recover=signed-integer-overflow,shift"
+).split()
+
+
+class Build(StrEnum):
+    """Which of the two."""
+
+    CHECKED = "checked"
+    RACES = "races"
+
+    @property
+    def flags(self) -> list[str]:
+        """How the kernel is compiled."""
+        if self is Build.CHECKED:
+            return [*_COMMON, "-O1", "-fsanitize=address", *_UNDEFINED]
+        return [*_COMMON, "-O1", "-fsanitize=thread", "-DWDE_RACES"]
+
+    @property
+    def runtime_flags(self) -> list[str]:
+        """How the runtime is compiled; it isn't checked itself."""
+        own = ["-fsanitize=address"] if self is Build.CHECKED else ["-DWDE_RACES"]
+        return ["-std=c++17", "-O1", "-g0", "-fno-omit-frame-pointer", "-fno-exceptions", *own]
+
+    @property
+    def link_flags(self) -> list[str]:
+        """Which sanitizers' runtimes are linked."""
+        return ["-no-pie", *(["-fsanitize=address,undefined"] if self is Build.CHECKED else [])]
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The system's compiler."""
+
+    path: str
+    version: str
+    includes: tuple[str, ...]  # its own header folders; kernels are compiled without them
+
+
+REMEDY = "install it (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++ libasan libubsan)"
+
+
+@functools.cache
+def find_compiler() -> Compiler:
+    """g++, with its sanitizers. Raises EmulatorError with the remedy."""
+    names = ["g++", *(f"g++-{version}" for version in range(18, 9, -1))]
+    path = next(
+        (found for name in names if (found := shutil.which(name, path="/usr/local/bin:/usr/bin:/bin"))), None
+    )
+    if path is None:
+        raise EmulatorError(f"the cpu device needs a C++ compiler, and there is no g++ here: {REMEDY}")
+
+    def ask(*options: str) -> str:
+        try:
+            done = subprocess.run([path, *options], capture_output=True, text=True, timeout=30, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmulatorError(f"{path} doesn't run: {error}; {REMEDY}") from None
+        return (done.stdout or done.stderr).strip()
+
+    version = ask("-dumpfullversion")
+    if int(version.split(".")[0]) < 10:
+        raise EmulatorError(f"the cpu device needs g++ 10 or newer; {path} is {version}")
+    for library in ("libasan.so", "libubsan.so"):
+        if not Path(ask(f"-print-file-name={library}")).is_absolute():
+            raise EmulatorError(f"the cpu device needs g++'s sanitizers, and {library} is missing: {REMEDY}")
+    searched = ask("-x", "c++", "-fsyntax-only", "-v", "/dev/null")
+    listed = searched.partition("#include <...> search starts here:")[2].partition("End of search list")[0]
+    includes = tuple(line.strip() for line in listed.splitlines() if line.strip())
+    return Compiler(path, f"{version} {ask('-dumpmachine')}", includes)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program that serves one candidate. `seconds` were spent, 0 if it came from the cache."""
+
+    build: Build
+    program: bytes
+    places: Places
+    seconds: float
+    key: str
+
+
+class Builder:
+    """Builds candidates, from several threads.
+
+    Args:
+        folder: where results are kept; None: `emulator` beside the compiled GPU code.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.compiler = find_compiler()
+        self._folder = default_folder().with_name("emulator") if folder is None else folder
+        self._cache = CompileCache(self._folder / "programs", CACHE_BYTES)
+        self._bases: dict[Build, Path] = {}
+        self._locks = {build: threading.Lock() for build in Build}
+
+    def build(self, source: Source, build: Build, trust: Trust) -> Built:
+        """The program for a source.
+
+        Raises:
+            CandidateFault: it doesn't compile (`compile_error`, with the user's file and line), or uses what
+                isn't available here (`unsupported`).
+            EmulatorError: the compiler fails for another reason.
+        """
+        files = wrapped(source)
+        key = _digest(self._base_key(build), list(files.items()))
+        kept = self._cache.get(key)
+        if kept is not None:
+            try:
+                return Built(build, unpack(kept)[1][0], source.places, 0.0, key)
+            except ValueError:
+                self._cache.drop(key)
+        started = perf_counter()
+        program = self._compile(source, files, build, trust)
+        self._cache.put(key, pack({}, [program]))
+        return Built(build, program, source.places, perf_counter() - started, key)
+
+    def _base_key(self, build: Build) -> str:
+        return _digest(
+            [self.compiler.path, self.compiler.version, str(INCLUDE), _own_files()],
+            [build.flags, build.runtime_flags, build.link_flags],
+        )
+
+    def base(self, build: Build) -> Path:
+        """The folder of a build's precompiled header and runtime; makes it if there is none."""
+        with self._locks[build]:
+            if build not in self._bases:
+                self._bases[build] = self._make_base(build)
+            return self._bases[build]
+
+    def _make_base(self, build: Build) -> Path:
+        target = self._folder / f"base-{self._base_key(build)[:16]}"
+        if (target / "complete").exists():
+            return target
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            folder = make_folder(self._folder, "making-")
+        except OSError:  # nothing can be kept: this process' own
+            folder = make_folder(_temporary(), "warpdeck-emulator-")
+            target = folder
+        (folder / "emulator.h").write_text(f'#include "{INCLUDE}/emulator.h"\n', encoding="utf-8")
+        runtime = str(RUNTIME / "runtime.cpp")
+        system = [part for path in self.compiler.includes for part in ("-isystem", path)]
+        header = [
+            *build.flags,
+            *system,
+            f"-I{INCLUDE}",
+            "-x",
+            "c++-header",
+            "emulator.h",
+            "-o",
+            "emulator.h.gch",
+        ]
+        self._own(header, folder)
+        self._own([*build.runtime_flags, "-c", runtime, "-o", "runtime.o"], folder)
+        (folder / "complete").touch()
+        if folder != target:
+            try:
+                folder.rename(target)
+            except OSError:  # another process was faster
+                shutil.rmtree(folder, ignore_errors=True)
+        return target
+
+    def _own(self, arguments: list[str], folder: Path) -> None:
+        done = subprocess.run(
+            [self.compiler.path, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=without_secrets(),
+            check=False,
+        )
+        if done.returncode:
+            said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:])
+            raise EmulatorError(f"{self.compiler.path} can't compile the emulator's own code: {said.strip()}")
+
+    def _compile(self, source: Source, files: dict[str, str], build: Build, trust: Trust) -> bytes:
+        base = self.base(build)
+        work = make_folder(_temporary(), "warpdeck-emulator-")
+        try:
+            for name, text in files.items():
+                path = work / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            policy = sandbox.Policy(
+                read=(base, INCLUDE, TRACE_INCLUDE),
+                write=(work,),
+                processes=True,
+                memory=_MEMORY,
+                cpu_s=int(COMPILE_S),
+            )
+            main = next(iter(files))
+            includes = [f"-I{work}", f"-I{INCLUDE / 'toolkit'}", f"-I{TRACE_INCLUDE}"]
+            compiled = [self.compiler.path, *build.flags, "-include", str(base / "emulator.h"), *includes]
+            self._run(
+                [*compiled, "-c", str(work / main), "-o", str(work / "kernel.o")], policy, source, trust
+            )
+            objects = [str(work / "kernel.o"), str(base / "runtime.o")]
+            linked = [self.compiler.path, *build.link_flags, *objects, "-o", str(work / "program")]
+            self._run(linked, policy, source, trust)
+            return sandbox.read_file(work / "program", 256 << 20)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _run(self, command: list[str], policy: sandbox.Policy, source: Source, trust: Trust) -> None:
+        done = sandbox.run(command, policy, COMPILE_S, layer=layer_of(trust))
+        if done.ended:
+            raise CandidateFault(Status.COMPILE_ERROR, f"{source.main}: the compiler {done.reason}")
+        if done.returncode:
+            raise _fault(done.stderr.decode(errors="replace"), source)
+
+
+def layer_of(trust: Trust) -> sandbox.Layer | None:
+    """What keeps code of this trust apart: None means the best there is, or a refusal."""
+    return sandbox.Layer.NONE if trust in (Trust.BUNDLED, Trust.OWN) else None
+
+
+def _temporary() -> Path:
+    import tempfile
+
+    return Path(tempfile.gettempdir())
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _own_files() -> str:
+    """Digest of everything of ours that ends up in a program."""
+    digest = hashlib.sha256()
+    for path in sorted([*INCLUDE.rglob("*"), *RUNTIME.glob("*"), *TRACE_INCLUDE.rglob("*")]):
+        if path.is_file():
+            digest.update(str(path).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
+)
+_WHERE = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)?\s+(?:required|in )", re.MULTILINE)
+_LINKED = re.compile(r"(multiple definition of|undefined reference to) [`']([^']+)'")
+
+
+def _fault(log: str, source: Source) -> CandidateFault:
+    """What the compiler complains about, by the user's file and line."""
+    errors = list(_ERROR.finditer(log))
+    for found in errors:
+        missing = _missing(found["text"])
+        if missing is not None:
+            return CandidateFault(Status.UNSUPPORTED, f"{_place(found, log, source)}{missing}", "unsupported")
+    for found in errors:
+        if found["file"] == ENTRIES:
+            return CandidateFault(Status.COMPILE_ERROR, _entry_problem(found["text"], source))
+        return CandidateFault(
+            Status.COMPILE_ERROR, f"{_place(found, log, source)}{_explained(found['text'])}"
+        )
+    linked = _LINKED.search(log)
+    if linked is not None:
+        return CandidateFault(Status.COMPILE_ERROR, f"{source.main}: {linked[1]} {linked[2]}")
+    return CandidateFault(
+        Status.COMPILE_ERROR, f"{source.main}: {log.strip()[:300] or 'the compiler failed'}"
+    )
+
+
+def _place(found: re.Match[str], log: str, source: Source) -> str:
+    """The file and line of an error, or of the user's code that led to it."""
+    if found["file"] in source.texts:
+        return f"{source.places.name(int(found['line']))}: "
+    others = [m for m in _WHERE.finditer(log) if m["file"] in source.texts]
+    before = [m for m in others if m.start() < found.start()]
+    after = [m for m in others if m.start() > found.start()]
+    for where in (*reversed(before), *after):
+        return f"{source.places.name(int(where['line']))}: "
+    return f"{source.main}: "
+
+
+def _missing(text: str) -> str | None:
+    """What an error says about something that this device can't do; None for an ordinary error."""
+    poisoned = re.search(r'attempt to use poisoned "(\w+)"', text)
+    if poisoned is not None and poisoned[1] in MISSING:
+        return str(unsupported(MISSING[poisoned[1]]))
+    library = re.search(
+        r"'(\w+)' is not a member of 'cuda'|'(\w+)' in namespace 'cuda'",
+        text.replace("‘", "'").replace("’", "'"),
+    )
+    if library is not None:
+        return str(unsupported(f"libcu++ (cuda::{library[1] or library[2]})"))
+    said = re.search(r'unsupported: ([^"]*)', text)
+    return None if said is None else said[1].strip()
+
+
+def _explained(text: str) -> str:
+    poisoned = re.search(r'attempt to use poisoned "(\w+)"', text)
+    if poisoned is not None and poisoned[1] in HOST:
+        return f"{poisoned[1]} is a function of the host; a kernel has none"
+    header = re.match(r"(\S+): No such file or directory|no include path in which to search for (\S+)", text)
+    if header is not None:
+        return f"there is no header {header[1] or header[2]}: only CUDA's and those of the kernel's own folder may be included"
+    return text.replace("‘", "'").replace("’", "'")
+
+
+def _entry_problem(text: str, source: Source) -> str:
+    plain = text.replace("‘", "'").replace("’", "'")
+    named = next((e for e in source.entries if f"'{e}'" in plain or f" {e}(" in plain), source.entries[0])
+    if "linkage" in plain:
+        return f'{source.main}: kernel {named} must be extern "C"'
+    if "not declared" in plain:
+        return f"{source.main}: there is no kernel {named} in it"
+    return f"{source.main}: kernel {named} can't be launched: {plain}"

@@ -1,0 +1,1 @@
+#error "unsupported: <cub/cub.cuh> is not available on the cpu device"

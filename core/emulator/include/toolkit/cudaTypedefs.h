@@ -1,0 +1,1 @@
+#error "unsupported: <cudaTypedefs.h> is not available on the cpu device"

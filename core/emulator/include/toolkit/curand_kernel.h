@@ -1,0 +1,1 @@
+#error "unsupported: <curand_kernel.h> is not available on the cpu device"

@@ -1,0 +1,1 @@
+#error "unsupported: <cute/tensor.hpp> is not available on the cpu device"

@@ -1,0 +1,1 @@
+#error "unsupported: <cutlass/cutlass.h> is not available on the cpu device"

@@ -1,0 +1,1 @@
+#error "unsupported: <mma.h> is not available on the cpu device"
