@@ -20,22 +20,25 @@ struct Moments {
     float count, mean, squares;
 };
 
-// Those of two sets together (Chan, Golub and LeVeque 1979): no difference of large sums, as E[x²] - E[x]² is.
-__device__ Moments combined(Moments a, Moments b) {
-    const float count = a.count + b.count;
-    if (count == 0.0f) return a;
-    const float apart = b.mean - a.mean, share = b.count / count;
-    return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share};
+__device__ __forceinline__ float warp_sum(float x) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffff, x, lanes);
+    return x;
 }
 
-__device__ Moments across_warp(Moments mine) {
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        const Moments other{__shfl_xor_sync(0xffffffff, mine.count, lanes),
-                            __shfl_xor_sync(0xffffffff, mine.mean, lanes),
-                            __shfl_xor_sync(0xffffffff, mine.squares, lanes)};
-        mine = combined(mine, other);
-    }
-    return mine;
+// The moments of all lanes' sets together: one division, and not one for each of five steps.
+__device__ __forceinline__ Moments across_warp(Moments mine) {
+    const float count = warp_sum(mine.count);
+    const float mean = warp_sum(mine.count * mine.mean) / fmaxf(count, 1.0f);
+    const float apart = mine.mean - mean;
+    return {count, mean, warp_sum(mine.squares + mine.count * apart * apart)};
+}
+
+// With one more value (Welford).
+__device__ __forceinline__ void add(Moments &to, float x) {
+    const float apart = x - to.mean;
+    to.count += 1.0f;
+    to.mean += apart / to.count;
+    to.squares += apart * (x - to.mean);
 }
 
 // y = (x - mean) / sqrt(variance + eps) · weight + bias along rows; x and y are m×n. Grid: ceil(m / ROWS).
@@ -79,8 +82,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 for (int j = 0; j < 4; ++j)
                     row.squares += (kept[r][k].of[j] - row.mean) * (kept[r][k].of[j] - row.mean);
         if (r < rows)
-            for (long long i = held + thread; i < n; i += BLOCK)
-                row = combined(row, {1.0f, x[r * n + i], 0.0f});
+            for (long long i = held + thread; i < n; i += BLOCK) add(row, x[r * n + i]);
         row = across_warp(row);
         if (lane == 0) found[r][thread / 32] = row;
     }
