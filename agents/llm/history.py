@@ -279,8 +279,8 @@ def one_line(attempt: Attempt) -> str:
     result = f"{attempt.status}{time}"
     if attempt.kept:
         result += ", kept"
-    elif attempt.reason and attempt.reason != attempt.status:
-        result += f": {attempt.reason.splitlines()[0][:200]}"
+    elif attempt.reason:
+        result += f": {attempt.reason.removeprefix(f'{attempt.status}: ').splitlines()[0][:200]}"
     idea = " ".join(attempt.idea.split())[:200]
     return f"attempt {attempt.number}{origin}: {idea or 'no idea given'} -> {result}"
 
@@ -293,9 +293,8 @@ def outcome(attempt: Attempt) -> list[str]:
     lines = []
     if evaluation.status is not Status.OK:
         lines += [line for line in evaluation.message.splitlines()[:12] if line.strip()]
-        lines += [
-            f"case {c.case}: {c.status}: {c.reason}" for c in evaluation.checks if c.status is not Status.OK
-        ][:3]
+        failed = [c for c in evaluation.checks if c.status is not Status.OK]
+        lines += [f"case {c.case}: {c.reason}" for c in failed if c.reason not in evaluation.message][:3]
     for measured in evaluation.measurements:
         lines.append(f"case {measured.case}: {microseconds(measured.median_ms)}")
     resources = evaluation.resources

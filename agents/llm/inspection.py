@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core import tracing
+from ...core.check.flags import ptx_flags, refusal
 from ...core.errors import NoDeviceError, WarpdeckError
 from ...core.model import CacheMode, Candidate, Case, Trust
 from ...core.profiling import NcuFailure, ProfileOptions
@@ -70,7 +71,21 @@ class Inspector:
                 compiled = compile_candidate(workload, candidate, self._case(), self._cc())
             except CompileError as error:
                 return f"it doesn't compile: {compile_errors(error).replace(f'{place}/', '')}"
-        return "\n".join(["it compiles", *_kernels(compiled), *compiled.warnings])
+        refused = refusal(ptx_flags(compiled.ptx or ""))
+        verdict = "it compiles" if refused is None else f"it compiles, but it would be refused: {refused}"
+        return "\n".join([verdict, *_kernels(compiled), *compiled.warnings])
+
+    def errors(self, attempt: Attempt) -> list[str]:
+        """The compiler's first errors about an attempt that doesn't compile; its message told only one."""
+        if not self.compiles:
+            return []
+        try:
+            self._compiled(attempt)
+        except CompileError as error:
+            return compile_errors(error).splitlines()[1:]
+        except WarpdeckError:  # of the toolchain, not of the attempt
+            return []
+        return []
 
     def resources(self, attempt: Attempt) -> str:
         """What the compiler gave each kernel of an attempt."""

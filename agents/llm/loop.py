@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.model import Candidate, Evaluation
+from ...core.model import Candidate, Evaluation, Status
 from ..base import Context
 from . import beam, prompts
 from .asking import Asker
@@ -104,6 +104,8 @@ class LlmAgent:
             self._told[evaluation.candidate.id] = evaluation
             return
         attempt = self._ledger.judged(replace(attempt, evaluation=evaluation))
+        if evaluation.status is Status.COMPILE_ERROR:
+            attempt = replace(attempt, diagnosis=tuple(self._inspector.errors(attempt)))
         self._ledger.put(attempt)
         if attempt.ok and self._inspector.counters:
             self._machine.go(Node.COUNTERS, f"attempt {attempt.number}")

@@ -103,8 +103,9 @@ def _rules(workload: Workload) -> str:
         " rectangular ones, and are launched with `launches`. `case_launches` gives single cases launches of"
         " their own; leave it empty if they need none.",
         "- Constants belong into the source: there are no -D macros.",
-        "- No mutable __device__ or __managed__ variables, no state kept between launches, no device-side"
-        " launches, no reading of clocks to decide what is computed.",
+        "- Refused before it runs: variables of its own that outlive a launch (__device__, __managed__ or"
+        " static and not const), malloc, clocks (clock(), %clock, %globaltimer), %gridid, device-side"
+        " launches.",
     ]
     spaces = [a for a in workload.arguments if a.kind == "workspace"]
     if spaces:
@@ -118,20 +119,22 @@ def _rules(workload: Workload) -> str:
 
 def _judging(bench: Bench) -> str:
     protocol = bench.protocol
-    return "\n".join(
-        [
-            "How a candidate is judged",
-            "- In a process of its own. All elements of all outputs are compared with a float64 reference on"
-            " the host, on secret inputs that change, before and after timing; outputs are poisoned first,"
-            " guard bands surround the buffers, inputs must stay unchanged. A kernel that skips work,"
-            " remembers results, depends on what was in memory, computes in a lower precision or recognises a"
-            " benchmark is rejected; a time below the physical floor is rejected as implausible.",
+    lines = [
+        "How a candidate is judged",
+        "- In a process of its own. All elements of all outputs are compared with a float64 reference on the"
+        " host, on secret inputs that change, before and after timing; outputs are poisoned first, guard"
+        " bands surround the buffers, inputs must stay unchanged. A kernel that skips work, remembers"
+        " results, depends on what was in memory, computes in a lower precision or recognises a benchmark is"
+        " rejected; a time below the physical floor is rejected as implausible.",
+    ]
+    if not bench.device.emulated:
+        lines += [
             f"- Only the kernel is timed (compiling and profiling aren't): cache {protocol.cache} before each"
             f" launch, {protocol.warmup} warm-ups, up to {protocol.samples} samples.",
             "- A change is kept only if paired samples show that its win over the best so far is above noise"
             " (99% lower bound of the speedup over 1.005).",
         ]
-    )
+    return "\n".join(lines)
 
 
 def _task(bench: Bench) -> str:
@@ -248,6 +251,7 @@ def repair(bench: Bench, history: History, level: int, *, failed: Attempt) -> st
     told = history.told(level + 1, but=[failed.number])
     parts = [
         f"Attempt {failed.number} failed: {failed.status}.\n{described(bench, failed)}",
+        *([f"Its idea:\n{quoted('IDEA', failed.idea)}"] if failed.idea else []),
         *(["Attempts so far:\n" + quoted("ATTEMPTS", "\n".join(told))] if told else []),
         "Say what is wrong, keep its idea, and propose the corrected kernel as JSON. If the idea can't work,"
         " propose the nearest that can.",

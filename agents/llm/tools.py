@@ -6,10 +6,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NoDeviceError, WarpdeckError
 from .client import Tool
+from .documents import Documents
 from .history import Attempt, History, one_line, outcome
 from .inspection import Inspector
 from .prompts import quoted
@@ -30,21 +32,24 @@ class Toolbox:
 
     Args:
         bench: whose device says what can be had.
-        settings: which documents, and whether counters are wanted.
+        settings: which documents are searched.
         history: the attempts that the tools are about.
         inspector: does the looking.
+
+    Raises UsageError for a document that can't be read.
     """
 
     def __init__(self, bench: Bench, settings: LlmSettings, history: History, inspector: Inspector) -> None:
         self._bench = bench
-        self._settings = settings
         self._history = history
         self._inspector = inspector
+        self._documents = Documents(settings.docs)
 
     def tools(self) -> list[Tool]:
         """Those that work here."""
         inspector = self._inspector
         attempt = {"attempt": {"type": "integer", "description": "number of an attempt"}}
+        documents = self._documents.tool()
         names = [case.name for case in self._bench.cases]
         case = {"case": {"type": "string", "enum": names}}
         found = [
@@ -61,6 +66,7 @@ class Toolbox:
                 },
                 self._show,
             ),
+            replace(documents, run=lambda arguments: quoted("DOCUMENTS", documents.run(arguments))),
         ]
         if inspector.compiles:
             found += [
