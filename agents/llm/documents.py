@@ -29,8 +29,10 @@ MAX_ANSWER = 9000  # characters
 
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(
-    "a an and are as at be by can do does for from how i in is it my of on or should that the this to use what"
-    " when which why with you".split()
+    _WORD.findall(
+        "a an and are as at be by can do does for from how i in is it my of on or should that the this to use"
+        " what when which why with you"
+    )
 )
 
 
@@ -131,7 +133,7 @@ class Documents:
         self._database.executemany("INSERT INTO passage VALUES (?, ?, ?, ?)", rows)
 
     def find(self, query: str, limit: int = MAX_RESULTS) -> list[Hit]:
-        """The passages that fit best, best first. Any text is a valid query; without a word it finds nothing."""
+        """The passages that fit best, best first. Any text is a query; one without a word finds nothing."""
         words = _words(query)
         if not words:
             return []

@@ -82,23 +82,24 @@ def _text(data: bytes) -> Iterator[Passage]:
 
 def _source(data: bytes) -> Iterator[Passage]:
     lines = _decode(data).splitlines()
-    begin = 0
-    size = 0
-    for at, line in enumerate(lines):
+    begin = size = 0
+    for at, line in enumerate([*lines, ""]):
         size += len(line) + 1
-        # A blank line ends a passage that is long enough; the next line does when there is none.
-        if size >= SIZE * 2 or (size >= SIZE // 2 and not line.strip()):
-            yield Passage(f"lines {begin + 1} to {at + 1}", "\n".join(lines[begin : at + 1])[: SIZE * 3])
-            begin, size = at + 1, 0
-    if begin < len(lines):
-        yield Passage(f"lines {begin + 1} to {len(lines)}", "\n".join(lines[begin:])[: SIZE * 3])
+        # A blank line ends a passage that is long enough; where there is none, its length does.
+        if size < SIZE * 2 and (size < SIZE // 2 or line.strip()) and at < len(lines):
+            continue
+        text = "\n".join(lines[begin : at + 1])
+        section = f"lines {begin + 1} to {min(at + 1, len(lines))}"
+        for cut in range(0, len(text), SIZE * 3):
+            yield Passage(section, text[cut : cut + SIZE * 3])
+        begin, size = at + 1, 0
 
 
 class _Html(HTMLParser):
     """Collects text by section; scripts and styles are left out."""
 
-    _BLOCKS = frozenset("p div li tr pre table section article br ul ol dl dt dd blockquote".split())
-    _SILENT = frozenset("script style noscript template svg nav head".split())
+    _BLOCKS = re.compile("p|div|li|tr|pre|table|section|article|br|ul|ol|dl|dt|dd|blockquote")
+    _SILENT = re.compile("script|style|noscript|template|svg|nav|head")
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -108,15 +109,15 @@ class _Html(HTMLParser):
         self._silent = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self._SILENT:
+        if self._SILENT.fullmatch(tag):
             self._silent += 1
         elif re.fullmatch("h[1-6]", tag):
             self._title = []
-        elif tag in self._BLOCKS:
+        elif self._BLOCKS.fullmatch(tag):
             self.sections[-1][1].append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._SILENT:
+        if self._SILENT.fullmatch(tag):
             self._silent = max(0, self._silent - 1)
         elif re.fullmatch("h[1-6]", tag) and self._title is not None:
             level = int(tag[1])
@@ -124,7 +125,7 @@ class _Html(HTMLParser):
             self._path = [*(self._path + [""] * level)[: level - 1], title]
             self.sections.append((" › ".join(filter(None, self._path)), []))
             self._title = None
-        elif tag in self._BLOCKS:
+        elif self._BLOCKS.fullmatch(tag):
             self.sections[-1][1].append("\n")
 
     def handle_data(self, data: str) -> None:
