@@ -1,1 +1,1 @@
-"""The LLM agent: a model behind any OpenAI-compatible server rewrites CUDA C++ kernels, the bench judges them."""
+"""The LLM agent: a model behind any OpenAI-compatible server rewrites kernels, the bench judges them."""
