@@ -296,7 +296,8 @@ def _called(name: str) -> Iterator[Flag]:
 
 # -- the emulator's program -----------------------------------------------------------------------------
 
-_OWN = re.compile(r"wde_|WDE_|__asan|__ubsan|__tsan|_ZGV|_ZTI|_ZTS|_ZTV")
+# Of the emulator, of the sanitizers, of C++ itself, and copies of the C library's.
+_OWN = re.compile(r"wde_|WDE_|__odr_asan|_ZGV|_ZTI|_ZTS|_ZTV|@")
 _OBJECT, _FILE = 1, 4  # symbol types
 _WRITE = 1  # section flag
 
@@ -310,8 +311,13 @@ def program_flags(program: bytes, file: str, texts: Iterable[str]) -> tuple[Flag
 
     Raises ValueError for what isn't such a program.
     """
-    constants = {name for text in texts for name in _constants(text)}
-    found = dict.fromkeys(_plain(name) for name in _variables(program, file))
+    code = [token for text in texts for token in tokens(text) if token.is_code]
+    constants, words = set(_constants(code)), {token.text for token in code}
+    found = dict.fromkeys(
+        _plain(name)
+        for name in _variables(program, file)
+        if not name.startswith("__") or name in words  # else of the compiler's own libraries
+    )
     return tuple(_memory(name) for name in found if name.split("::")[-1] not in constants)
 
 
@@ -341,9 +347,8 @@ def _variables(program: bytes, file: str) -> Iterator[str]:
         raise ValueError(f"damaged ELF file: {error}") from None
 
 
-def _constants(text: str) -> Iterator[str]:
-    """Names that a text declares `__constant__`."""
-    code = [token for token in tokens(text) if token.is_code]
+def _constants(code: list[Token]) -> Iterator[str]:
+    """Names that code declares `__constant__`."""
     for index, token in enumerate(code):
         if token.text == "__constant__":
             before = list(_until(code[index + 1 :], ("[", "=", ";", "{", ",")))

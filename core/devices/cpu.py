@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..check import POOL, Plans, draws
 from ..check.ahead import ReadyPlan
+from ..check.flags import Flag, program_flags, refusal, source_flags
 from ..emulator import (
     Array,
     Build,
@@ -44,11 +45,11 @@ from ..model import (
     Launch,
     Measurement,
     Protocol,
-    Role,
     Status,
 )
 from ..workload import Workload
 from .base import Paired, Uninstrumented
+from .cases import foreign
 
 SHARED_BYTES = 227 * 1024  # of a block, as on the H200
 _RACE_BYTES = 1 << 20  # buffers of the case that the second build runs, if there is one so small
@@ -132,7 +133,18 @@ class CpuBackend(Uninstrumented):
                 Status.UNSUPPORTED, f"the cpu device runs CUDA C++; {variant.file.name} is for Numba"
             )
         source = collect(variant.file, self._entries(candidate), candidate.config)
-        return self._device.builder.build(source, build, self._workload.trust_of(variant.name))
+        texts = source.texts.values()
+        self._refuse(candidate, [flag for text in texts for flag in source_flags(text)])
+        built = self._device.builder.build(source, build, self._workload.trust_of(variant.name))
+        if build is Build.CHECKED:
+            self._refuse(candidate, program_flags(built.program, f"{source.main}.cpp", texts))
+        return built
+
+    def _refuse(self, candidate: Candidate, flags: Sequence[Flag]) -> None:
+        """Raise CandidateFault for what code of others may not do."""
+        refused = refusal(flags) if foreign(self._workload, candidate) else None
+        if refused is not None:
+            raise CandidateFault(Status.INCORRECT, refused)
 
     def _entries(self, candidate: Candidate) -> tuple[str, ...]:
         variant = self._workload.variant(candidate.variant)
