@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from warpdeck.core.check import CheckPlan
-from warpdeck.core.model import Case, Role, Status
+from warpdeck.core.devices import open_device
+from warpdeck.core.devices.base import Device
+from warpdeck.core.model import Case, Protocol, Role, Status
 from warpdeck.core.workload import Workload
 from warpdeck.kernels import load_workload
 
@@ -99,6 +103,49 @@ def test_a_rung_compiles_and_keeps_everything_in_registers(name: str, rung: str)
         assert re.search(r"ld\.global[.\w]*\.v4\.[fu]32", compiled.ptx)
         if name != "reduction":
             assert re.search(r"st\.global[.\w]*\.v4\.[fu]32", compiled.ptx)
+
+
+# -- results ----------------------------------------------------------------------------------------
+
+# Large enough that the few blocks of the wide reductions walk over it more than once.
+WALKED = {"m": 1100, "n": 1003}
+MORE = [
+    ("reduction", "vectors", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
+    ("reduction", "ticket", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
+    ("softmax", "one-barrier", {"BLOCK": 128, "KEEP": 2, "STREAM": 1}),
+    ("layernorm", "one-barrier", {"BLOCK": 256, "KEEP": 4, "ROWS": 2, "CACHE": 1}),
+    ("transpose", "vectors", {"TILE": 32, "BLOCK": 64, "STREAM": 1, "BAND": 8}),
+]
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Iterator[Device]:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    device = open_device("cpu")
+    yield device
+    device.close()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_rung_is_right_on_the_cpu(cpu: Device, name: str) -> None:
+    """On all correctness cases, of fewer rows here, with guard bands and sanitizers."""
+    workload = load_workload(name)
+    fewer = [replace(c, params={**c.params, "m": min(c.params["m"], 7)}) for c in workload.cases]
+    workload = replace(workload, cases=tuple(fewer))
+    chosen = [(rung.name, workload.space_of(rung.name).first) for rung in workload.ladder()]
+    chosen += [(rung, config) for which, rung, config in MORE if which == name]
+    candidates = [workload.candidate(workload.space_of(rung).name, config) for rung, config in chosen]
+    case = workload.shape_case(WALKED) if name == "reduction" else workload.size_case(96)
+    backend = cpu.prepare(workload, space=workload.space_of(chosen[0][0]).name, cases=[case], seed=1)
+    try:
+        found = list(backend.evaluate_many(candidates, [case], Protocol()))
+    finally:
+        backend.close()
+    assert len(found) == len(candidates)
+    for evaluation in found:
+        assert evaluation.status is Status.OK, (evaluation.candidate, evaluation.message)
+        assert len(evaluation.checks) > len(workload.correctness_cases())
 
 
 # -- references -------------------------------------------------------------------------------------
