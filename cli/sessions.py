@@ -58,7 +58,7 @@ def sessions_show(session: Session = "last", as_json: options.Json = False) -> N
     """Show a session: its result, how it ended, its files."""
     from ..sessions import paths
     from ..sessions.listing import show
-    from .tune import show_result
+    from .results import show_result
 
     document = show(paths.resolve(session))
     if as_json:

@@ -12,7 +12,8 @@ import typer
 from ..core.errors import ExitCode
 from . import options
 from .output import json_document, line, message, stderr_is_terminal, warning
-from .tune import SWEEP_STEPS, watch
+from .tune_options import ALL_STEPS
+from .watching import watch
 
 if TYPE_CHECKING:
     from ..sessions.spec import RunSpec
@@ -118,7 +119,7 @@ def sweep(
             device=device,
             space=space,
             sizes=tuple(size or ()),
-            steps=SWEEP_STEPS,
+            steps=ALL_STEPS,
             cache=cache,
             samples=samples,
             warmup=warmup,

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..core.errors import ExitCode, UsageError, WarpdeckError
-from . import options
-from .output import (
-    clock_words,
-    error,
-    json_document,
-    json_line,
-    line,
-    message,
-    stderr_is_terminal,
-    stdout_is_terminal,
-    table,
-    warning,
-)
+from ..core.errors import UsageError
+from . import dotenv, options
+from . import tune_options as own
+from .output import line, message, stdout_is_terminal
+from .results import show_result
+from .watching import watch
 
 if TYPE_CHECKING:
+    from ..kernels.parts import Parts
     from ..sessions.launch import Launched
-    from ..sessions.state import RunState
-
-POLL_S = 0.1
-WAIT_S = 20  # for the process to go once its last state is logged
-STOP_GRACE_S = 60
-FULL_BYTES = 64 << 10  # less can't hold the next events
-DEFAULT_STEPS = 100
-SWEEP_STEPS = 10**6  # a sweep ends with its space
-MOST_TIED = 8
-WITH_RESULT = (ExitCode.OK, ExitCode.BUDGET, ExitCode.INTERRUPTED)
+    from ..sessions.spec import RunSpec
 
 Session = Annotated[
     str,
@@ -44,30 +28,35 @@ Session = Annotated[
 
 
 def tune(
+    context: typer.Context,
     workload: Annotated[
         str | None,
         typer.Argument(
             metavar="[WORKLOAD]",
-            help="A bundled workload's name, or a folder; may be left out where a recording names it.",
+            help="A bundled workload's name, or a folder; may be left out where a recording, --from or"
+            " --description say it.",
         ),
     ] = None,
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="Search strategy: tpe, random, sweep or ppo.")
-    ] = "tpe",
-    device: options.Device = "auto",
+    agent: own.Agent = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="auto (a CUDA GPU, else the recording; for llm and ladder else cpu), cuda:N, recorded:NAME,"
+            " recorded:FILE, or cpu (emulation: right or wrong, no times).",
+        ),
+    ] = "auto",
     space: Annotated[
         str | None,
         typer.Option(
             "--space",
             metavar="NAME",
-            help="Search space: classic or full. [full; an imported recording: its own]",
+            help="Search space. [full; llm and ladder: ladder; an imported recording: its own]",
         ),
     ] = None,
     size: options.Sizes = None,
-    steps: Annotated[
-        int | None,
-        typer.Option("--steps", metavar="N", min=1, help="Evaluations, failures included. [100; sweep: all]"),
-    ] = None,
+    steps: own.Steps = None,
     time_limit: Annotated[
         float | None,
         typer.Option("--time-limit", metavar="S", help="Seconds after which the search ends; exit code 4."),
@@ -87,6 +76,28 @@ def tune(
         list[str] | None,
         typer.Option("--agent-option", metavar="K=V", help="A setting of the agent's own; repeatable."),
     ] = None,
+    model: own.Model = None,
+    base_url: own.BaseUrl = None,
+    reasoning_effort: own.Effort = None,
+    strategy: own.Strategy = None,
+    parents: own.Parents = None,
+    ideas: own.Ideas = None,
+    max_tokens: own.MaxTokens = None,
+    max_cost: own.MaxCost = None,
+    stagnation: own.Stagnation = None,
+    target: own.Target = None,
+    counters: own.CountersFlag = False,
+    research: own.Research = False,
+    docs: own.Docs = None,
+    show_graph: own.ShowGraph = False,
+    allow_unsandboxed: own.AllowUnsandboxed = False,
+    description: own.Description = None,
+    signature: own.SignatureFile = None,
+    reference: own.Reference = None,
+    initial_kernel: own.InitialKernel = None,
+    input_cases: own.InputCases = None,
+    workload_dir: own.WorkloadDir = None,
+    config: own.Config = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="NAME", help="Name of the session. [default: made up]")
     ] = None,
@@ -96,7 +107,11 @@ def tune(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="SESSION|FILE", help="Try what was best there first."),
+        typer.Option(
+            "--from",
+            metavar="SESSION|FILE",
+            help="Try what was best there first; llm: begin with its best kernel (or best.cu).",
+        ),
     ] = None,
     explain: Annotated[
         bool,
@@ -111,19 +126,24 @@ def tune(
     ] = False,
     allow_shared: options.AllowShared = False,
 ) -> int:
-    """Search a workload's space for its fastest configuration.
+    """Search for the fastest configuration of a workload, or with --agent llm for a faster kernel.
 
     On a terminal the dashboard opens; quitting it leaves the run going. Headless, Ctrl-C stops the run
     after the present evaluation. The session is kept either way.
-    """
-    from ..kernels.recordings import subject_of
-    from ..sessions import paths
-    from ..sessions.launch import launch_run, resume_run
-    from ..sessions.spec import RunSpec
-    from ..sessions.warmstart import starting_from
 
-    if as_json and as_jsonl:
+    --agent ladder climbs a workload's CUDA C++ variants, --agent llm lets a model rewrite them (the extra
+    llm; the key from OPENAI_API_KEY or `.env`). Instead of a WORKLOAD, --description and the parts that you
+    have; what is missing is derived, or generated by the model.
+    """
+    from ..sessions import paths
+    from ..sessions.launch import resume_run
+
+    values, document = own.settled(context)  # what was declared above, and --config
+    if values["as_json"] and values["as_jsonl"]:
         raise UsageError("--json and --jsonl exclude each other")
+    chosen = own.agent_of(values, document)
+    if values["show_graph"]:
+        return _show_graph(values, document)
     notice = paths.home().notice
     if notice:
         message(notice)
@@ -132,30 +152,10 @@ def tune(
             raise UsageError(
                 "--resume goes on as the session was started: leave WORKLOAD, --session, --from out"
             )
+        dotenv.load(os.environ, Path(".env"))
         launched = resume_run(paths.resolve(resume), steps=steps, time_limit_s=time_limit)
     else:
-        if cache is not None:
-            options.choice("--cache", cache, ("cold", "hot"))
-        subject = subject_of(device, workload, space, cache)
-        spec = RunSpec(
-            workload=subject.workload,
-            agent=agent,
-            device=device,
-            space=subject.space,
-            sizes=tuple(size or ()),
-            steps=steps or (SWEEP_STEPS if agent == "sweep" else DEFAULT_STEPS),
-            time_limit_s=time_limit,
-            cache=subject.cache,
-            samples=samples,
-            warmup=warmup,
-            seed=seed,
-            options=options.pairs(agent_option, "--agent-option"),
-            allow_shared=allow_shared,
-            explain=explain,
-        )
-        if source is not None:
-            spec = starting_from(spec, source)
-        launched = launch_run(spec, name=session)
+        launched = _launch(chosen, values, document)
     if stdout_is_terminal() and not (headless or as_json or as_jsonl):
         from .. import tui
 
@@ -163,6 +163,86 @@ def tune(
         _show_if_ended(launched)
         return code
     return watch(launched, as_json=as_json, as_jsonl=as_jsonl)
+
+
+def _show_graph(values: Mapping[str, Any], document: Mapping[str, Any]) -> int:
+    from ..agents.llm.graph import mermaid
+    from ..agents.llm.settings import LlmSettings
+
+    line(mermaid(LlmSettings.from_options(own.llm_options("llm", values, document))).rstrip())
+    return 0
+
+
+def _launch(agent: str, values: Mapping[str, Any], document: Mapping[str, Any]) -> Launched:
+    """Start the run that the options describe."""
+    from ..sessions.continuing import continued
+    from ..sessions.launch import launch_run
+
+    parts = _parts(values, document)
+    spec = _spec(agent, values, document, parts=parts is not None)
+    if agent == "llm":
+        dotenv.load(os.environ, Path(".env"))
+    if values["source"] is not None:
+        spec, parts = continued(spec, values["source"], named=values["workload"] is not None)
+    return launch_run(spec, name=values["session"], parts=parts, into=values["workload_dir"])
+
+
+def _parts(values: Mapping[str, Any], document: Mapping[str, Any]) -> Parts | None:
+    """The parts of a workload that were given instead of its name; None if it was named."""
+    from ..kernels.assemble import require_describable
+    from ..kernels.parts import read_parts
+
+    parts = read_parts(
+        **{key: values[key] for key in own.PARTS}, config=document, config_file=values["config"]
+    )
+    if not parts:
+        if values["workload_dir"] is not None:
+            raise UsageError("--workload-dir is for a workload made of parts, as --description gives them")
+        return None
+    for option in ("workload", "source"):
+        if values[option] is not None:
+            word = "WORKLOAD" if option == "workload" else "--from"
+            raise UsageError(f"{word} names a workload, and --description, --reference… describe one: choose")
+    require_describable(parts)
+    options.writable_folder(values["workload_dir"], "--workload-dir")
+    return parts
+
+
+def _spec(agent: str, values: Mapping[str, Any], document: Mapping[str, Any], *, parts: bool) -> RunSpec:
+    from ..agents import registry
+    from ..kernels.imported import open_workload
+    from ..kernels.recordings import subject_of
+    from ..sessions.spec import RunSpec
+
+    if values["cache"] is not None:
+        options.choice("--cache", values["cache"], ("cold", "hot"))
+    space, name = values["space"] or registry.agent_spec(agent).space, values["workload"]
+    if name is None and (parts or values["source"] is not None):
+        name = ""  # the parts, or what --from names, say it
+    elif space is not None and name is not None and space != values["space"]:
+        spaces = open_workload(name).spaces  # a workload without a ladder has one of another name
+        space = next((s for s in (space, "full", *spaces) if s in spaces), space)
+    subject = subject_of(values["device"], name, space, values["cache"])
+    return RunSpec(
+        workload=subject.workload,
+        agent=agent,
+        device=values["device"],
+        space=subject.space,
+        sizes=tuple(values["size"] or ()),
+        steps=own.steps_of(agent, values["steps"]),
+        time_limit_s=values["time_limit"],
+        cache=subject.cache,
+        samples=values["samples"],
+        warmup=values["warmup"],
+        seed=values["seed"],
+        options={
+            **options.pairs(values["agent_option"], "--agent-option"),
+            **own.llm_options(agent, values, document),
+        },
+        allow_shared=values["allow_shared"],
+        explain=values["explain"],
+        allow_unsandboxed=values["allow_unsandboxed"],
+    )
 
 
 def _show_if_ended(launched: Launched) -> None:
@@ -174,214 +254,6 @@ def _show_if_ended(launched: Launched) -> None:
         state = store.state()
         if state.lifecycle.final and state.best is not None:
             show_result(tune_document(store, state))
-
-
-def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
-    """Follow a run that was started here to its end, and print its result (unless `silent`)."""
-    from ..sessions.alive import as_seen, is_running
-    from ..sessions.events import Lifecycle
-    from ..sessions.listing import remove
-    from ..sessions.report import tune_document
-    from ..sessions.store import SessionStore
-
-    interrupted = False
-    try:
-        _follow(launched, as_jsonl)
-    except KeyboardInterrupt:
-        interrupted = True
-        _stop(launched)
-    code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
-    with SessionStore.open(launched.folder) as store:
-        running = is_running(launched.folder)
-        state = as_seen(store.state(), running=running)
-        if code not in WITH_RESULT:
-            error(_why(launched, state))
-        document = tune_document(store, state)
-        if code is ExitCode.USAGE:
-            pass  # another process runs it, say: what it found isn't this command's result
-        elif as_json and state.info is not None:  # also without a best: the counts say what happened
-            json_document(document)
-        elif state.best is not None and not as_json and not as_jsonl and not silent:
-            show_result(document)
-    if state.info is None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE) and not running:
-        remove(launched.folder)  # nothing was begun: a mistyped device is no session, least of all `last`
-    if code is ExitCode.BUDGET:
-        message(
-            "the time limit ended the search; more seconds in all: "
-            f"warpdeck tune --resume {launched.session} --time-limit S"
-        )
-    if state.lifecycle in (Lifecycle.INTERRUPTED, Lifecycle.CANCELLED):
-        message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
-    return code
-
-
-def _why(launched: Launched, state: RunState) -> str:
-    """Why a run failed, as far as it could say; a full disk keeps it from saying so."""
-    from ..sessions.events import Lifecycle
-
-    if state.lifecycle is Lifecycle.INTERRUPTED and shutil.disk_usage(launched.folder).free < FULL_BYTES:
-        return f"the disk of {launched.folder} is full; free some space"
-    return state.reason or launched.last_words() or "the run ended without saying why"
-
-
-def _follow(launched: Launched, as_jsonl: bool) -> None:
-    """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
-    from ..sessions.events import Kind
-    from ..sessions.store import SessionStore
-    from ..sessions.tail import follow
-
-    seen, named = 0, False
-    kinds = () if as_jsonl else (Kind.MESSAGE,)
-    with SessionStore.open(launched.folder) as store, _progress() as draw:
-        for state in follow(launched.folder, poll_s=POLL_S):
-            if state.info is not None and not named:  # it has begun
-                message(f"session {launched.session}")
-                named = True
-            for event in store.events(seen, state.seq, kinds):
-                if event.kind == Kind.MESSAGE:
-                    _pass_on(event.data)
-                if as_jsonl:
-                    json_line({"seq": event.seq, "t": event.t, "kind": str(event.kind), "data": event.data})
-            seen = state.seq
-            draw(state)
-
-
-def _pass_on(said: Mapping[str, Any]) -> None:
-    """A message of the run's; its errors are told once, at the end."""
-    if said.get("level") == "warning":
-        warning(str(said.get("text")))
-    elif said.get("level") != "error":
-        message(str(said.get("text")))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[RunState], None]]:
-    """A progress line on a terminal's stderr; nothing elsewhere."""
-    if not stderr_is_terminal():
-        yield lambda state: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=None)
-
-        def draw(state: RunState) -> None:
-            if state.info is None:
-                return
-            best = state.best_speedup
-            text = f"{state.info.workload}, {state.device_label}"
-            if best is not None:
-                text += f", best {best:.3f}×"
-            progress.update(task, description=text, completed=state.evaluations, total=_total(state))
-
-        yield draw
-
-
-def _total(state: RunState) -> int | None:
-    """Evaluations to expect: the budget, or the whole space if that is smaller."""
-    if state.info is None:
-        return None
-    known = [n for n in (state.info.steps, state.info.data.get("total_configs")) if n]
-    return min(known, default=None)
-
-
-def _stop(launched: Launched) -> None:
-    """Ctrl-C: stop between two steps; a second one at once."""
-    message("stopping after the present evaluation; Ctrl-C again stops at once")
-    try:
-        _stop_run(launched, STOP_GRACE_S)
-    except KeyboardInterrupt:
-        _stop_run(launched, 0)
-
-
-def _stop_run(launched: Launched, grace_s: float) -> None:
-    from ..sessions.launch import stop_run
-    from ..sessions.tail import send
-
-    for folder in launched.following:
-        with suppress(WarpdeckError):  # it may just have come to its turn and gone
-            send(folder, "stop", "Ctrl-C")
-    stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin="Ctrl-C", notify=message)
-
-
-def show_result(document: Mapping[str, Any]) -> None:
-    """A run's document for people."""
-    device, best, baseline = document["device"] or {}, document["best"], document["baseline"]
-    protocol = document.get("protocol") or {}
-    line(f"{document['workload']}, {device.get('label', 'an unknown device')}")
-    line(
-        f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
-        f" {_protocol(document, protocol)}"
-    )
-    counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
-    line(f"  evaluations: {counts}")
-    line()
-    line(f"baseline  {_us(baseline['score_ms']):>12}  {_config(baseline['config'])}")
-    line(f"best      {_us(best['score_ms']):>12}  {_config(best['config'])}")
-    line(f"speedup   {_ratio(best['speedup']):>12}  {_interval(best['speedup_ci'])}")
-    if document["provisional"]:
-        line("          from the search alone: the finalists were not re-measured")
-    line()
-    table(
-        ["case", "best", "baseline", "speedup", "95% interval", "vendor/best", "floor/best"],
-        [
-            (
-                case["name"],
-                _us(case["median_ms"]),
-                _us(case["baseline_ms"]),
-                _ratio(case["speedup"]),
-                _interval(case["speedup_ci"]),
-                _ratio(case["vendor_ratio"]),
-                _ratio(case["floor_ratio"]),
-            )
-            for case in document["cases"]
-        ],
-        right=(1, 2, 3, 5, 6),
-    )
-    tied = [c for c in document["tied"] if c != best["config"]]
-    if tied:
-        line()
-        line(f"{len(tied)} more can't be told from the best:")
-        for config in tied[:MOST_TIED]:
-            line(f"  {_config(config)}")
-        if len(tied) > MOST_TIED:
-            line(f"  … and {len(tied) - MOST_TIED} more (--json lists them)")
-
-
-def _protocol(document: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
-    cache, clock = document["cache"], clock_words(document["clock"], document.get("event_floor_ms"))
-    if cache == "as recorded":
-        return f"cache and clock as recorded, up to {protocol.get('samples')} samples, unpaired"
-    if (document["device"] or {}).get("recorded"):
-        drawn = f"{protocol.get('samples')} samples in {protocol.get('rounds')} rounds"
-        return f"{cache} cache, {clock}, {drawn}, as recorded"
-    return (
-        f"{cache} cache, {clock}, {protocol.get('warmup')} warm-ups, up to {protocol.get('samples')} samples"
-    )
-
-
-def _us(ms: float | None) -> str:
-    return "–" if ms is None else f"{ms * 1e3:.2f} µs"
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}×"
-
-
-def _interval(ends: Any) -> str:
-    return f"{ends[0]:.3f} to {ends[1]:.3f}" if ends and None not in ends else "–"
-
-
-def _config(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{k}={v}" for k, v in config.items())
 
 
 def attach(session: Session) -> int:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
-from ..core.model import Role
-from ..core.workload import Argument, Workload
+from ..core.model import Case, Role
+from ..core.workload import Argument, LaunchSpec, Workload
 from . import derive
+from .bare import launch_row
 from .loader import load_workload
 from .parts import DERIVED, GIVEN, Parts
 from .signature import Signature, kernels_in
@@ -113,6 +114,57 @@ def assemble(parts: Parts, folder: Path) -> Workload:
     return load_workload(folder)
 
 
+def parts_of(
+    workload: Workload,
+    kernel: str,
+    launches: Sequence[LaunchSpec],
+    case_launches: Mapping[str, Sequence[LaunchSpec]],
+) -> Parts:
+    """The parts of a workload, with another kernel in CUDA C++ to begin with, whose knobs are fixed.
+
+    Raises UsageError: its reference can't be read, or only a recording of it is here.
+    """
+    if workload.recorded:
+        raise UsageError(f"{workload.name} was imported: a recording holds no kernel to go on from")
+    rows = [launch_row(spec) for spec in launches]
+    rows += [{"case": case, **launch_row(spec)} for case, specs in case_launches.items() for spec in specs]
+    taken = [a for a in workload.arguments if a.taken_by("cuda")]
+    path = workload.folder / "reference.py"
+    try:
+        reference = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"{path}: can't be read: {e}") from None
+    data = {a.name: a.data for a in taken if a.kind == "buffer"}
+    stored = {name: text.removeprefix("file:") for name, text in data.items() if text.startswith("file:")}
+    data |= {name: f"file:{workload.folder / Path(text).expanduser()}" for name, text in stored.items()}
+    inherited = ("signature", "reference", "cases")
+    known = {key: text for key, text in workload.origins.items() if key in inherited}
+    floor = {"bytes": workload.floor_bytes, "flops": workload.floor_flops}
+    return Parts(
+        name=workload.name,
+        description=workload.description or None,
+        signature=Signature(launches[0].entry, tuple(replace(a, language=None) for a in taken)).text(),
+        reference=reference,
+        kernel=kernel,
+        cases=tuple(_case_row(case) for case in workload.cases),
+        sizes=dict(workload.sizes),
+        data=data,
+        tolerance=workload.tolerance.to_json(),
+        launches=tuple(rows),
+        default_size=workload.default_size,
+        origins={**dict.fromkeys(inherited, workload.name), **known},
+        checks=tuple(filter(None, [workload.origins.get("checks")])),
+        floor={key: text for key, text in floor.items() if text},
+        vendor=workload.vendor_name,
+    )
+
+
+def _case_row(case: Case) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": case.name, "role": str(case.role), **case.params}
+    row |= {key: True for key in ("edge", "exact") if getattr(case, key)}
+    return row | ({"data": case.data} if case.data else {})
+
+
 def _with_values(signature: Signature, parts: Parts) -> Signature:
     """Scalars' values and buffers' data as the cases' document gives them."""
     names = {a.name: a for a in signature.arguments}
@@ -170,6 +222,10 @@ def _toml(parts: Parts, signature: Signature) -> str:
     params = _params(parts, signature)
     if parts.sizes:
         sections.append(_table("sizes", {p: parts.sizes.get(p, "size") for p in params}))
+    if parts.floor:
+        sections.append(_table("floor", parts.floor))
+    if parts.vendor:
+        sections.append(_table("vendor", {"name": parts.vendor}))
     sections += [_table("argument", _argument(a, parts.data), array=True) for a in signature.arguments]
     sections += [_table("case", dict(case), array=True) for case in parts.cases]
     sections.append(

@@ -19,7 +19,7 @@ Full form, beside `[workload]`, `[[argument]]` and `[[case]]`:
     restrictions = ["TILE <= 64"]
     [variant.knobs]
     TILE = [16, 32]
-    [[variant.launch]]           # several make one candidate
+    [[variant.launch]]           # several make one candidate; with `case`, only for the case of that name
     grid = ["ceil_div(n, TILE)"]
     block = [256]
     [space.full]
@@ -51,6 +51,7 @@ from .schema import Table, parse_workload
 
 BUNDLED = Path(__file__).parent
 _PACKAGE = BUNDLED.parent
+FOREIGN = "FOREIGN"  # a file that marks a folder whose code came from elsewhere: it runs only in a sandbox
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -75,7 +76,8 @@ def load_workload(name_or_folder: str | Path) -> Workload:
         folder = folder.parent
     if folder.is_dir():
         folder = folder.resolve()
-        return _load(folder, Trust.BUNDLED if folder.parent == BUNDLED.resolve() else Trust.OWN)
+        trust = Trust.BUNDLED if folder.parent == BUNDLED.resolve() else Trust.OWN
+        return _load(folder, Trust.REMOTE if (folder / FOREIGN).exists() else trust)
     if "/" in text or isinstance(name_or_folder, Path):
         raise UsageError(f"{text}: no such folder; a workload is a folder with workload.toml in it")
     raise UsageError(f"unknown workload {text!r}; {near(text, list_workloads())}")

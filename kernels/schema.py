@@ -320,15 +320,17 @@ def _variants(
         _distinct(t, knobs, params)
         names = params | knobs.keys() | _space_knobs(root, name, alone=len(rows) == 1)
         entry = t.text("entry")
+        launches = _launches(t, entry, names)
         variants[name] = Variant(
             name,
             file,
             language,
             entry,
-            _launches(t, entry, names),
+            launches.pop(None),
             source_hash(file),
             _tolerance(t),
             ladder=t.get("ladder", int, "a whole number"),
+            case_launches={str(case): specs for case, specs in launches.items()},
             precision=t.text("precision", None),
         )
         spaces[name] = SearchSpace(name, name, knobs, _restrictions(t, names))
@@ -369,21 +371,25 @@ def _file(t: Table, folder: Path) -> Path:
     return file
 
 
-def _launches(t: Table, entry: str, names: Collection[str]) -> tuple[LaunchSpec, ...]:
+def _launches(t: Table, entry: str, names: Collection[str]) -> dict[str | None, tuple[LaunchSpec, ...]]:
+    """A variant's launches; those of single cases under the case's name, all others' under None."""
     if isinstance(t.data.get("launch"), dict):
         rows = [Table(t.data["launch"], t.path, f"{t.where} launch")]
     else:
         rows = t.tables("launch")
     if not rows:
         raise t.error("launch", "missing; give grid and block")
-    specs = []
+    specs: dict[str | None, list[LaunchSpec]] = {}
     for row in rows:
-        row.known(("name", "entry", "grid", "block", "shared"))
+        row.known(("name", "case", "entry", "grid", "block", "shared"))
         grid = row.expressions("grid", names, most=3)
         block = row.expressions("block", names, most=3)
         shared = row.expression("shared", row.data.get("shared", 0), names)
-        specs.append(LaunchSpec(row.text("entry", entry), grid, block, shared))
-    return tuple(specs)
+        spec = LaunchSpec(row.text("entry", entry), grid, block, shared)
+        specs.setdefault(row.text("case", None), []).append(spec)
+    if None not in specs:
+        raise t.error("launch", "each is for one case; give one without `case`, for all others")
+    return {case: tuple(found) for case, found in specs.items()}
 
 
 def _spaces(

@@ -21,13 +21,30 @@ class Choice:
     case: str
     params: Mapping[str, int]
     config: Config
-    median_ms: float
+    median_ms: float | None  # None: the device times nothing
     baseline_ms: float | None
+
+
+def best_of(state: RunState) -> Mapping[str, Any]:
+    """`candidate`, `variant` and `config` of the best: the result's, else the screening's.
+
+    Raises UsageError if nothing worked.
+    """
+    found = (state.result or {}).get("best")
+    if found:
+        return found
+    if state.best is None:
+        raise UsageError("nothing in this session worked")
+    return {"candidate": state.best.candidate, "variant": state.best.variant, "config": state.best.config}
 
 
 def choose(store: SessionStore, state: RunState, variant: Variant) -> list[Choice]:
     """For each case the overall best, or a configuration whose interval there lies below the best's."""
-    assert state.best is not None and state.info is not None
+    assert state.info is not None
+    best = best_of(state)
+    if state.info.device is not None and state.info.device.emulated:
+        config = dict(best["config"])
+        return [Choice(case.name, case.params, config, None, None) for case in state.info.cases]
     cases = {case.name: case for case in state.info.cases}
     overall: dict[str, dict[str, Any]] = {}
     fastest: dict[str, tuple[dict[str, Any], Config]] = {}
@@ -42,7 +59,7 @@ def choose(store: SessionStore, state: RunState, variant: Variant) -> list[Choic
             )
         for measured in data["measurements"]:
             case = measured["case"]
-            if data["candidate"] == state.best.candidate:
+            if data["candidate"] == best["candidate"]:
                 overall[case] = measured
             if case not in fastest or measured["median_ms"] < fastest[case][0]["median_ms"]:
                 fastest[case] = (measured, data["config"])
@@ -50,7 +67,7 @@ def choose(store: SessionStore, state: RunState, variant: Variant) -> list[Choic
     for name, (measured, config) in fastest.items():
         usual = overall.get(name)
         if usual is not None and not _clearly_faster(measured, usual):
-            measured, config = usual, state.best.config
+            measured, config = usual, best["config"]
         baseline = state.baseline.medians_ms.get(name) if state.baseline else None
         choices.append(Choice(name, cases[name].params, dict(config), measured["median_ms"], baseline))
     return choices

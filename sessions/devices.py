@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
+from ..agents import registry
 from ..core.bench import performance_cases
 from ..core.check import Plans
 from ..core.devices.base import Device
-from ..core.errors import WarpdeckError
+from ..core.errors import NoDeviceError, WarpdeckError
 from ..kernels.imported import open_workload
 from ..kernels.recordings import open_device
 from .spec import RunSpec
 
+EMULATED = "cpu"
 MOST_AHEAD = 64  # configurations of one workload that are compiled before its turn
 MOST_BYTES = 64 << 20  # of a case's buffers, for its inputs to be computed before its turn
 
@@ -45,12 +47,20 @@ class SharedDevice:
             self._plans = Plans()
             for each in same:
                 self._plan_ahead(self._plans, each, whole=each is spec)
-        vendor = workload.vendor_name is not None
-        self._device = open_device(
-            spec.device, allow_shared=spec.allow_shared, plans=self._plans, ahead=vendor
-        )
+        self._device = self._opened(spec, ahead=workload.vendor_name is not None)
         self._compile_ahead(self._device, same)
         return self._device
+
+    def _opened(self, spec: RunSpec, *, ahead: bool) -> Device:
+        """`auto` without a GPU is emulation for an agent of sources: no recording can run those."""
+        wanted, sources = spec.device, registry.agent_spec(spec.agent).needs_context
+        for name in ("cuda:0", EMULATED) if wanted == "auto" and sources else (wanted,):
+            try:
+                return open_device(name, allow_shared=spec.allow_shared, plans=self._plans, ahead=ahead)
+            except NoDeviceError:
+                if name == wanted:
+                    raise
+        raise AssertionError("emulation needs no device")
 
     def make_ready(self) -> None:
         """A run times nothing any more: begin to create the contexts of the next one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,18 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from ..agents import registry
+from ..agents.llm.settings import LlmSettings, check_ready
 from ..core.bench import performance_cases
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.workload import Workload
+from ..kernels.assemble import assemble, derived, missing, refusal
 from ..kernels.imported import open_workload
+from ..kernels.parts import Parts
 from . import alive, facts, paths
 from .events import Kind, Lifecycle
 from .spec import RunSpec
 from .store import SessionStore
 from .tail import send
 
+WORKLOAD = "workload"  # among the artifacts: the folder of a workload made of parts
 LOG = "run.log"  # what the run process printed; nothing, if all is well
 
 
@@ -76,9 +83,7 @@ def check(spec: RunSpec) -> Workload:
         raise UsageError(
             f"{spec.workload} was imported; it holds no kernel: --device recorded:{spec.workload}"
         )
-    registry.settings(spec.agent, spec.options)
-    if spec.agent == "ppo":
-        registry.require_rl()
+    check_agent(spec)
     space = workload.space(spec.space)
     for case in performance_cases(workload, spec.sizes):
         if not space.configs(case.params):
@@ -89,34 +94,100 @@ def check(spec: RunSpec) -> Workload:
     return workload
 
 
-def create(spec: RunSpec, *, name: str | None = None, sessions: Path | None = None) -> SessionStore:
-    """A new session that waits to be run. Raises as `check`, and as `SessionStore.create`."""
+def check_agent(spec: RunSpec) -> None:
+    """Refuse an agent's bad options, a missing extra, and a device that can't run what it tries.
+
+    Raises UsageError.
+    """
+    registry.settings(spec.agent, spec.options)
+    if spec.agent == "ppo":
+        registry.require_rl()
+    if spec.agent == "llm":
+        check_ready(LlmSettings.from_options(spec.options))
+    if registry.agent_spec(spec.agent).needs_context and spec.device.startswith("recorded:"):
+        raise UsageError(
+            f"agent '{spec.agent}' runs sources, which a recording can't: --device cuda:0, or cpu (emulated)"
+        )
+
+
+def create(
+    spec: RunSpec,
+    *,
+    name: str | None = None,
+    sessions: Path | None = None,
+    parts: Parts | None = None,
+    into: Path | None = None,
+) -> SessionStore:
+    """A new session that waits to be run. Raises as `check`, `assemble` and `SessionStore.create`."""
+    if parts is not None:
+        return _create_assembled(spec, parts, name, sessions, into)
     workload = check(spec)
     spec = spec.absolute(workload)
-    header = {
+    session_id = name or paths.new_id(workload.name, spec.agent)
+    header = _header(spec, workload.name)
+    return SessionStore.create(sessions or paths.home().sessions, session_id, header)
+
+
+def _header(spec: RunSpec, workload: str) -> dict[str, Any]:
+    return {
         "spec": spec.to_json(),
-        "workload": workload.name,
+        "workload": workload,
         "agent": spec.agent,
         "seed": spec.seed,
         "command": facts.command_line(),
     }
-    session_id = name or paths.new_id(workload.name, spec.agent)
-    return SessionStore.create(sessions or paths.home().sessions, session_id, header)
 
 
-def launch_run(spec: RunSpec, *, name: str | None = None, sessions: Path | None = None) -> Launched:
+def _create_assembled(
+    spec: RunSpec, parts: Parts, name: str | None, sessions: Path | None, into: Path | None
+) -> SessionStore:
+    """A session whose workload is made of parts: whole now, or by its agent before anything else."""
+    check_agent(spec)
+    parts = derived(parts)
+    lacking = missing(parts)
+    if lacking and spec.agent != "llm":
+        raise refusal(lacking)
+    title = parts.name or "workload"
+    session_id = name or paths.new_id(re.sub(r"[^\w.-]+", "-", title), spec.agent)
+    store = SessionStore.create(sessions or paths.home().sessions, session_id, _header(spec, title))
+    folder = (into or store.folder / paths.ARTIFACTS / WORKLOAD).absolute()
+    try:
+        if lacking:
+            spec = replace(spec, workload=str(folder), parts=parts.to_json())
+        else:
+            assemble(parts, folder)
+            spec = replace(spec, workload=str(folder))
+            check(spec)
+    except WarpdeckError:
+        store.close()
+        shutil.rmtree(store.folder, ignore_errors=True)
+        raise
+    store.set_header({"spec": spec.to_json()})
+    return store
+
+
+def launch_run(
+    spec: RunSpec,
+    *,
+    name: str | None = None,
+    sessions: Path | None = None,
+    parts: Parts | None = None,
+    into: Path | None = None,
+) -> Launched:
     """Create a session and start its process.
 
     Args:
         spec: What to run.
         name: The session's id; made from workload, agent and time if None.
         sessions: Folder of sessions; the home's if None.
+        parts: What its workload is made of, instead of the spec's.
+        into: Folder for that workload; None: in the session.
 
     Raises:
         UsageError: an unknown name, an impossible value, or a session of that name exists.
         WarpdeckError: the disk can't be written, or no process can be started.
     """
-    store = create(spec, name=name, sessions=sessions)
+    store = create(spec, name=name, sessions=sessions, parts=parts, into=into)
     store.close()
     return _spawn(store.folder)
 
@@ -162,7 +233,10 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
             steps=spec.steps if steps is None else steps,
             time_limit_s=spec.time_limit_s if time_limit_s is None else time_limit_s,
         )
-        check(spec)
+        if spec.parts is None:
+            check(spec)
+        else:
+            check_agent(spec)
         state = store.state()
         if state.lifecycle is Lifecycle.FINISHED and state.evaluations >= spec.steps:
             raise UsageError(

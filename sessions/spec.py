@@ -34,6 +34,10 @@ class RunSpec:
         finalists: Candidates re-measured in pairs at the end.
         first: Configurations to evaluate before the agent's own.
         explain: Trace and profile the best and the baseline at the end.
+        parts: Of a workload that isn't whole yet (`kernels.parts.Parts`): the model writes the rest into the
+            folder `workload` before anything else; None once it is whole.
+        allow_unsandboxed: Run a model's host code although no sandbox works.
+        origin: What `--from` named, if the run continues from it.
     """
 
     workload: str
@@ -52,6 +56,9 @@ class RunSpec:
     finalists: int = 8
     first: tuple[Mapping[str, Any], ...] = ()
     explain: bool = False
+    parts: Mapping[str, Any] | None = None
+    allow_unsandboxed: bool = False
+    origin: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers. Raises UsageError."""

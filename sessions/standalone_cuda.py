@@ -6,13 +6,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
 from ..core.expr import FUNCTIONS, compile_expr
 from ..core.model import Config
-from ..core.workload import Variant, Workload
+from ..core.workload import LaunchSpec, Variant, Workload
+from ..kernels.bare import fixed, head_line
 from .choices import Choice
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>).*$', re.MULTILINE)
@@ -40,27 +42,107 @@ static long long ilog2(long long a) { long long n = 0; while (a >>= 1) ++n; retu
 static bool is_pow2(long long a) { return a > 0 && (a & (a - 1)) == 0; }"""
 
 
-def generate(workload: Workload, variant: Variant, choices: Sequence[Choice], about: Sequence[str]) -> str:
-    """The file's text. `about`: lines for its head, the title first.
+def generate(
+    workload: Workload,
+    variant: Variant,
+    choices: Sequence[Choice],
+    about: Sequence[str],
+    *,
+    folder: str | None = None,
+) -> str:
+    """The file's text. `about`: lines for its head, the title first; `folder`: of a workload without a name.
 
     Raises UsageError for launch expressions that have no C++ form.
     """
     headers: dict[str, None] = {}
     source = _inlined(variant.file.resolve(), headers, [])
     configs: list[Config] = []
+    plans: list[Plan] = []
     for choice in choices:
         if choice.config not in configs:
             configs.append(choice.config)
-    entries = list(dict.fromkeys(launch.entry for launch in variant.launches))
+        plan = _plan(variant, choice, configs)
+        if plan not in plans:
+            plans.append(plan)
+    every = [*variant.launches, *(spec for specs in variant.case_launches.values() for spec in specs)]
+    entries = list(dict.fromkeys(launch.entry for launch in every))
     head = "\n".join(f"// {line}" for line in about)
+    head += "\n" + _machine_line(workload, variant, choices, configs, plans, folder)
     use = "//\n// nvcc -O3 -arch=native -c best.cu; call the function at the end, with workspaces zeroed."
     parts = [
         f"{head}\n{use}",
         "\n".join(f"#include <{name}>" for name in headers),
         *(_namespace(source, entries, config, number) for number, config in enumerate(configs)),
-        _host(workload, variant, choices, configs),
+        _host(workload, variant, choices, configs, plans),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration and the launches of it, as some case takes them."""
+
+    config: Config
+    number: int  # of the configuration
+    launches: tuple[LaunchSpec, ...]
+
+
+def _plan(variant: Variant, choice: Choice, configs: Sequence[Config]) -> Plan:
+    launches = variant.case_launches.get(choice.case, variant.launches)
+    return Plan(choice.config, configs.index(choice.config), launches)
+
+
+def _machine_line(
+    workload: Workload,
+    variant: Variant,
+    choices: Sequence[Choice],
+    configs: Sequence[Config],
+    plans: Sequence[Plan],
+    folder: str | None,
+) -> str:
+    """What `warpdeck check best.cu` and `tune --from best.cu` read. The first plan is every other case's."""
+    cases = {choice.case: plans.index(_plan(variant, choice, configs)) for choice in choices}
+    rows = [
+        [fixed(spec, plan.config, f"{spec.entry}_config{plan.number}") for spec in plan.launches]
+        for plan in plans
+    ]
+    more: dict[str, Any] = {"variant": variant.name, "knobs": dict(choices[0].config)}
+    if variant.precision:
+        more["precision"] = variant.precision
+    return head_line(workload, rows, cases, folder, **more)
+
+
+def baked(variant: Variant, config: Config) -> tuple[str, dict[str | None, list[LaunchSpec]]]:
+    """A variant as one text, its knobs fixed, and its launches: for all cases (None), and for single ones.
+
+    The text has the toolkit's headers first, then the knobs as macros, and keeps the kernels' names.
+    """
+    headers: dict[str, None] = {}
+    source = _inlined(variant.file.resolve(), headers, [])
+    entries = [spec.entry for spec in variant.launches]
+    lines = [*(f"#include <{name}>" for name in headers), *_macros(config)]
+    text = "\n".join([*lines, _capped(source, entries, config).strip("\n")]) + "\n"
+    groups = {None: variant.launches, **variant.case_launches}
+    return text, {case: [fixed(spec, config) for spec in specs] for case, specs in groups.items()}
+
+
+def _macros(config: Config) -> list[str]:
+    return [
+        f"#define {name} {int(value) if isinstance(value, bool) else value}"
+        for name, value in config.items()
+        if name != "reg_cap"
+    ]
+
+
+def _capped(source: str, entries: Sequence[str], config: Config) -> str:
+    """With the configuration's limit of registers; beside launch bounds the compiler ignores one."""
+    cap = int(config.get("reg_cap", 0))
+    if cap and "__launch_bounds__" not in source:
+        for entry in entries:
+            source = re.sub(
+                rf"(__global__\s+void\s+)(?={re.escape(entry)}\b)", rf"\1__maxnreg__({cap}) ", source
+            )
+    return source
 
 
 def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> str:
@@ -89,18 +171,11 @@ def _no_markers() -> str:
 
 
 def _namespace(source: str, entries: Sequence[str], config: Config, number: int) -> str:
-    cap = int(config.get("reg_cap", 0))
-    if cap and "__launch_bounds__" not in source:  # beside bounds the compiler ignores a cap
-        for entry in entries:
-            source = re.sub(
-                rf"(__global__\s+void\s+)(?={re.escape(entry)}\b)", rf"\1__maxnreg__({cap}) ", source
-            )
-    macros = {name: value for name, value in config.items() if name != "reg_cap"}
+    source = _capped(source, entries, config)
+    macros = [name for name in config if name != "reg_cap"]
     own = list(dict.fromkeys(_DEFINE.findall(source)))
     lines = [f"namespace config{number} {{"]
-    lines += [
-        f"#define {name} {int(value) if isinstance(value, bool) else value}" for name, value in macros.items()
-    ]
+    lines += _macros(config)
     lines += [f"#define {entry} {entry}_config{number}" for entry in entries]
     lines.append(source.strip("\n"))
     lines += [f"#undef {name}" for name in [*own, *macros, *entries]]
@@ -108,14 +183,21 @@ def _namespace(source: str, entries: Sequence[str], config: Config, number: int)
     return "\n".join(lines)
 
 
-def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], configs: Sequence[Config]) -> str:
+def _host(
+    workload: Workload,
+    variant: Variant,
+    choices: Sequence[Choice],
+    configs: Sequence[Config],
+    plans: Sequence[Plan],
+) -> str:
     name = re.sub(r"\W", "_", workload.name)
     parameters = [f"{_c_type(a.dtype)}* {a.name}" for a in workload.arguments if a.kind != "scalar"]
     sizes = [f"long long {p}_" for p in workload.params]
-    table = ", ".join(
-        "{" + ", ".join([*(str(c.params[p]) for p in workload.params), str(configs.index(c.config))]) + "}"
+    rows = [
+        [*(str(c.params[p]) for p in workload.params), str(plans.index(_plan(variant, c, configs)))]
         for c in choices
-    )
+    ]
+    table = ", ".join("{" + ", ".join(row) + "}" for row in rows)
     columns = len(workload.params) + 1
     distance = " + ".join(
         f"std::fabs(std::log(double({p}_) / double(c[{i}])))" for i, p in enumerate(workload.params)
@@ -128,7 +210,7 @@ def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], confi
         "",
         f"// {workload.description or workload.name}. Device pointers in the kernel's order, then the sizes.",
         f"cudaError_t {name}_best({', '.join([*parameters, *sizes])}, cudaStream_t stream) {{",
-        f"    static const long long cases[][{columns}] = {{{table}}};  // sizes, configuration",
+        f"    static const long long cases[][{columns}] = {{{table}}};  // sizes, what to launch",
         "    int best = 0;",
         "    double nearest = 1e300;",
         "    for (const auto& c : cases) {",
@@ -139,13 +221,14 @@ def _host(workload: Workload, variant: Variant, choices: Sequence[Choice], confi
     ]
     taken = [a for a in workload.arguments if a.taken_by(variant.language)]
     scalars = {a.name: a for a in taken if a.kind == "scalar"}
-    for number, config in enumerate(configs):
-        lines.append(f"    if (best == {number}) {{")
+    for index, plan in enumerate(plans):
+        config, number = plan.config, plan.number
+        lines.append(f"    if (best == {index}) {{")
         for a in scalars.values():
             value = _translate(a.value or "0", workload.params, {})
             lines.append(f"        {_c_type(a.dtype)} {a.name} = ({_c_type(a.dtype)})({value});")
         lines.append(f"        void* arguments[] = {{{', '.join('&' + a.name for a in taken)}}};")
-        for spec in variant.launches:
+        for spec in plan.launches:
             grid = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.grid)
             block = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.block)
             shared = _translate(spec.shared, workload.params, config)

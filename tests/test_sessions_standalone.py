@@ -176,7 +176,7 @@ def test_a_bundled_cuda_variant_stands_alone(name, space, tmp_path):
         Choice(case.name, case.params, config, 1.0, 2.0) for case, config in zip(cases, chosen, strict=True)
     ]
     text = standalone_cuda.generate(workload, variant, choices, ["a title"])
-    assert "warpdeck" not in text
+    assert "warpdeck/" not in text
     alone = build(cuda_request(text, "best.cu", (9, 0)))
     assert set(alone.kernels) == {f"{variant.entry}_config{i}" for i in range(2)}
     for number, (config, case) in enumerate(zip(chosen, cases, strict=True)):

@@ -1,0 +1,265 @@
+"""What `tune` takes beside the options of every command: the LLM agent's, a workload's parts, `--config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..core.errors import UsageError
+from ..core.expr import near
+from .output import ParserError
+
+CODE_AGENTS = ("llm", "ladder")  # they run CUDA C++ sources, which no recording can
+DEFAULT_AGENT = "tpe"
+DEFAULT_STEPS = 100
+LLM_STEPS = 10  # evaluations, each of which may have been paid for
+ALL_STEPS = 10**6  # a sweep, or a climb, ends with what there is to try
+PARTS = ("description", "signature", "reference", "initial_kernel", "input_cases")
+# The LLM agent's settings by their names here; the others are the agent's own.
+LLM_FLAGS = {
+    "model": "model",
+    "base_url": "base_url",
+    "reasoning_effort": "effort",
+    "strategy": "strategy",
+    "parents": "parents",
+    "ideas": "ideas",
+    "max_tokens": "max_tokens",
+    "max_cost": "max_cost",
+    "stagnation": "stagnation",
+    "target": "target",
+    "counters": "counters",
+    "research": "research",
+    "docs": "docs",
+}
+LLM_CONFIG = ("prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
+NOT_IN_CONFIG = ("config", "resume", "show_graph", "json", "jsonl", "headless", "help")
+
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="Search strategy: tpe, random, sweep, ppo; ladder or llm for CUDA C++ sources. [tpe; llm with"
+        " --description or a model's option]",
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        "--max-iterations",
+        metavar="N",
+        min=1,
+        help="Evaluations, failures included. [100; llm: 10; sweep and ladder: all]",
+    ),
+]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="llm: the model. [gpt-5-mini]")]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        metavar="URL",
+        help="llm: an OpenAI-compatible server. [$OPENAI_BASE_URL, else OpenAI; the key: $OPENAI_API_KEY]",
+    ),
+]
+Effort = Annotated[
+    str | None,
+    typer.Option(
+        "--reasoning-effort",
+        metavar="EFFORT",
+        help="llm: none, minimal, low, medium, high or xhigh. [medium]",
+    ),
+]
+Strategy = Annotated[
+    str | None,
+    typer.Option("--strategy", metavar="linear|beam", help="llm: one line of attempts, or several. [linear]"),
+]
+Parents = Annotated[
+    int | None,
+    typer.Option("--parents", metavar="N", min=1, help="llm, beam: kernels developed further. [2]"),
+]
+Ideas = Annotated[
+    int | None, typer.Option("--ideas", metavar="N", min=1, help="llm, beam: ideas for each parent. [2]")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", min=1, help="llm: stop after this many tokens.")
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost",
+        metavar="USD",
+        min=0,
+        help="llm: stop after this much money; needs `prices` in --config.",
+    ),
+]
+Stagnation = Annotated[
+    int | None,
+    typer.Option(
+        "--stagnation", metavar="N", min=0, help="llm: stop after N attempts without a win; 0: never. [5]"
+    ),
+]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target", metavar="SHARE", min=0, max=1, help="llm: stop at this share of the physical floor."
+    ),
+]
+CountersFlag = Annotated[
+    bool,
+    typer.Option(
+        "--counters",
+        "--use-nsight",
+        help="llm: profile each valid candidate with Nsight Compute, and show the model its counters.",
+    ),
+]
+Research = Annotated[
+    bool,
+    typer.Option(
+        "--research",
+        "--nvidia-research",
+        help="llm: also the provider's web search, limited to NVIDIA's documentation.",
+    ),
+]
+Docs = Annotated[
+    list[Path] | None,
+    typer.Option("--docs", metavar="PATH", help="llm: a file or folder the model may search; repeatable."),
+]
+ShowGraph = Annotated[
+    bool, typer.Option("--show-graph", help="Print the LLM agent's state machine as Mermaid, and exit.")
+]
+AllowUnsandboxed = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsandboxed",
+        help="Run a model's host code (references) although no sandbox works here; labels the results.",
+    ),
+]
+Description = Annotated[
+    str | None,
+    typer.Option("--description", metavar="TEXT", help="Instead of WORKLOAD: what the kernel computes."),
+]
+SignatureFile = Annotated[
+    Path | None,
+    typer.Option("--signature", metavar="FILE", help="Its prototype, with extents, or JSON."),
+]
+Reference = Annotated[
+    Path | None,
+    typer.Option("--reference", metavar="FILE.py", help="The right result: NumPy or PyTorch code."),
+]
+InitialKernel = Annotated[
+    Path | None,
+    typer.Option("--initial-kernel", metavar="FILE.cu", help="The kernel to begin with, CUDA C++."),
+]
+InputCases = Annotated[
+    Path | None,
+    typer.Option("--input-cases", metavar="FILE.json", help="The inputs it is tried on."),
+]
+WorkloadDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--workload-dir",
+        metavar="FOLDER",
+        help="Where the workload made of such parts goes. [the session's folder]",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE.json", help="Options by their names, and parts of a workload; flags win."
+    ),
+]
+
+
+def settled(context: typer.Context) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every option's value by its parameter's name, with those of a `--config` file where no flag gave one.
+
+    Returns:
+        the values, and what the file holds, by its own (normalised) keys.
+
+    Raises:
+        UsageError: the file can't be read, isn't JSON, or has an unknown key or an impossible value.
+    """
+    values = dict(context.params)
+    file: Path | None = values["config"]
+    if file is None:
+        return values, {}
+    from ..kernels.parts import EXTRA, read_json
+
+    document = read_json(file, "--config")
+    if not isinstance(document, dict):
+        raise UsageError(f"--config {file}: must hold one JSON object")
+    config = {str(key).lstrip("-").replace("-", "_"): value for key, value in document.items()}
+    known = {
+        name.lstrip("-").replace("-", "_"): parameter
+        for parameter in context.command.params
+        for name in (*parameter.opts, *([str(parameter.name)] if parameter.opts else ()))
+        if parameter.name not in NOT_IN_CONFIG
+    }
+    for key, value in config.items():
+        if key in (*PARTS, *EXTRA, *LLM_CONFIG) or value is None:
+            continue
+        parameter = known.get(key)
+        if parameter is None:
+            raise UsageError(f"--config {file}: unknown key '{key}'; {near(key, [*known, *PARTS, *EXTRA])}")
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name != "COMMANDLINE":
+            values[str(parameter.name)] = _converted(parameter, value, context, f"--config {file}: {key}")
+    return values, config
+
+
+def _converted(parameter: Any, value: Any, context: typer.Context, where: str) -> Any:
+    """A value of the file as the parser would have made it of a text."""
+    scalar = (str, int, float)  # bool is an int
+    if parameter.multiple:
+        rows = value if isinstance(value, list) else [value]
+        good, text = all(isinstance(row, scalar) for row in rows), [str(row) for row in rows]
+    else:
+        good, text = isinstance(value, scalar), str(value)
+    if not good:
+        raise UsageError(f"{where}: {value!r} can't be this option's value")
+    try:
+        return parameter.type_cast_value(context, text)
+    except ParserError as problem:
+        raise UsageError(f"{where}: {getattr(problem, 'message', problem)}") from None
+
+
+def _was_given(value: Any) -> bool:
+    """Whether an option has a value; 0 is one."""
+    return value is not None and value is not False and value not in ([], ())
+
+
+def agent_of(values: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The agent that was named, else the one that the other options are for."""
+    if values["agent"]:
+        return values["agent"]
+    asked = [*PARTS, *LLM_FLAGS]
+    given = any(_was_given(values.get(key)) or _was_given(config.get(key)) for key in asked)
+    return "llm" if given else DEFAULT_AGENT
+
+
+def steps_of(agent: str, steps: int | None) -> int:
+    """The budget of evaluations."""
+    usual = {"llm": LLM_STEPS, "sweep": ALL_STEPS, "ladder": ALL_STEPS}
+    return steps or usual.get(agent, DEFAULT_STEPS)
+
+
+def llm_options(agent: str, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The LLM agent's settings that were given.
+
+    Raises UsageError: they are for another agent, or a document isn't there.
+    """
+    found = {name: values[flag] for flag, name in LLM_FLAGS.items() if _was_given(values[flag])}
+    found |= {key: config[key] for key in LLM_CONFIG if config.get(key) is not None}
+    if found and agent != "llm":
+        flag = next((f for f, name in LLM_FLAGS.items() if name in found), next(iter(found)))
+        raise UsageError(f"--{flag.replace('_', '-')} is for --agent llm, not {agent}")
+    if "docs" in found:
+        for path in found["docs"]:
+            if not path.exists():
+                raise UsageError(f"--docs {path}: there is no such file or folder")
+        found["docs"] = [str(path.absolute()) for path in found["docs"]]
+    return found

@@ -1,0 +1,158 @@
+"""Follow a run that was started here: progress on stderr, its messages, and its result at the end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import ExitCode, WarpdeckError
+from .output import error, json_document, json_line, message, stderr_is_terminal, warning
+from .results import show_result
+
+if TYPE_CHECKING:
+    from ..sessions.launch import Launched
+    from ..sessions.state import RunState
+
+POLL_S = 0.1
+WAIT_S = 20  # for the process to go once its last state is logged
+STOP_GRACE_S = 60
+FULL_BYTES = 64 << 10  # less can't hold the next events
+WITH_RESULT = (ExitCode.OK, ExitCode.BUDGET, ExitCode.INTERRUPTED)
+
+
+def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
+    """Follow a run that was started here to its end, and print its result (unless `silent`)."""
+    from ..sessions.alive import as_seen, is_running
+    from ..sessions.events import Lifecycle
+    from ..sessions.listing import remove
+    from ..sessions.report import tune_document
+    from ..sessions.store import SessionStore
+
+    interrupted = False
+    try:
+        _follow(launched, as_jsonl)
+    except KeyboardInterrupt:
+        interrupted = True
+        _stop(launched)
+    code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
+    with SessionStore.open(launched.folder) as store:
+        running = is_running(launched.folder)
+        state = as_seen(store.state(), running=running)
+        if code not in WITH_RESULT:
+            error(_why(launched, state))
+        document = tune_document(store, state)
+        if code is ExitCode.USAGE:
+            pass  # another process runs it, say: what it found isn't this command's result
+        elif as_json and state.info is not None:  # also without a best: the counts say what happened
+            json_document(document)
+        elif state.best is not None and not as_json and not as_jsonl and not silent:
+            show_result(document)
+    if state.info is None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE) and not running:
+        remove(launched.folder)  # nothing was begun: a mistyped device is no session, least of all `last`
+    if code is ExitCode.BUDGET:
+        message(
+            "the time limit ended the search; more seconds in all: "
+            f"warpdeck tune --resume {launched.session} --time-limit S"
+        )
+    if state.lifecycle in (Lifecycle.INTERRUPTED, Lifecycle.CANCELLED):
+        message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
+    return code
+
+
+def _why(launched: Launched, state: RunState) -> str:
+    """Why a run failed, as far as it could say; a full disk keeps it from saying so."""
+    from ..sessions.events import Lifecycle
+
+    if state.lifecycle is Lifecycle.INTERRUPTED and shutil.disk_usage(launched.folder).free < FULL_BYTES:
+        return f"the disk of {launched.folder} is full; free some space"
+    return state.reason or launched.last_words() or "the run ended without saying why"
+
+
+def _follow(launched: Launched, as_jsonl: bool) -> None:
+    """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
+    from ..sessions.events import Kind
+    from ..sessions.store import SessionStore
+    from ..sessions.tail import follow
+
+    seen, named = 0, False
+    kinds = () if as_jsonl else (Kind.MESSAGE,)
+    with SessionStore.open(launched.folder) as store, _progress() as draw:
+        for state in follow(launched.folder, poll_s=POLL_S):
+            if state.info is not None and not named:  # it has begun
+                message(f"session {launched.session}")
+                named = True
+            for event in store.events(seen, state.seq, kinds):
+                if event.kind == Kind.MESSAGE:
+                    _pass_on(event.data)
+                if as_jsonl:
+                    json_line({"seq": event.seq, "t": event.t, "kind": str(event.kind), "data": event.data})
+            seen = state.seq
+            draw(state)
+
+
+def _pass_on(said: Mapping[str, Any]) -> None:
+    """A message of the run's; its errors are told once, at the end."""
+    if said.get("level") == "warning":
+        warning(str(said.get("text")))
+    elif said.get("level") != "error":
+        message(str(said.get("text")))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[RunState], None]]:
+    """A progress line on a terminal's stderr; nothing elsewhere."""
+    if not stderr_is_terminal():
+        yield lambda state: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def draw(state: RunState) -> None:
+            if state.info is None:
+                return
+            best = state.best_speedup
+            text = f"{state.info.workload}, {state.device_label}"
+            if best is not None:
+                text += f", best {best:.3f}×"
+            progress.update(task, description=text, completed=state.evaluations, total=_total(state))
+
+        yield draw
+
+
+def _total(state: RunState) -> int | None:
+    """Evaluations to expect: the budget, or the whole space if that is smaller."""
+    if state.info is None:
+        return None
+    known = [n for n in (state.info.steps, state.info.data.get("total_configs")) if n]
+    return min(known, default=None)
+
+
+def _stop(launched: Launched) -> None:
+    """Ctrl-C: stop between two steps; a second one at once."""
+    message("stopping after the present evaluation; Ctrl-C again stops at once")
+    try:
+        _stop_run(launched, STOP_GRACE_S)
+    except KeyboardInterrupt:
+        _stop_run(launched, 0)
+
+
+def _stop_run(launched: Launched, grace_s: float) -> None:
+    from ..sessions.launch import stop_run
+    from ..sessions.tail import send
+
+    for folder in launched.following:
+        with suppress(WarpdeckError):  # it may just have come to its turn and gone
+            send(folder, "stop", "Ctrl-C")
+    stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin="Ctrl-C", notify=message)
