@@ -97,7 +97,8 @@ class Entry:
     the same way (unpaired, so wider than the paired one that the result gives finalists). `vendor_ratio`
     and `floor_ratio` are the vendor's time and the physical floor over this one's, geometric means over the
     cases (None unless all have one): 1.0 means as fast as the vendor, as fast as physics allows. `paired`:
-    time, speedup and interval come from interleaved samples, taken for the result.
+    time, speedup and interval come from interleaved samples, taken for the result. `precision`: where it
+    isn't the workload's own; such an entry is never the best.
     """
 
     candidate: str
@@ -119,6 +120,7 @@ class Entry:
     occupancy: float | None = None
     same_as: str | None = None
     paired: bool = False
+    precision: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As snapshots hold it."""
@@ -198,6 +200,7 @@ def entry_of(info: RunInfo | None, data: Mapping[str, Any], baseline: Entry | No
         shared_bytes=resources.get("shared_bytes"),
         occupancy=resources.get("occupancy"),
         same_as=data.get("same_as"),
+        precision=data.get("precision") or None,
     )
 
 
@@ -222,14 +225,18 @@ def ratio(reference: Mapping[str, float], medians: Mapping[str, float]) -> float
 
 
 def ranked(board: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """The board with the entry in its place. A candidate's latest evaluation replaces its earlier one:
-    keeping the better of two would reward luck."""
-    score = entry.score_ms
+    """The board with the entry in its place; those of another precision come last. A candidate's latest
+    evaluation replaces its earlier one: keeping the better of two would reward luck."""
     if any(known.candidate == entry.candidate for known in board):
         board = tuple(known for known in board if known.candidate != entry.candidate)
-    elif len(board) == TOP and score is not None and score >= (board[-1].score_ms or math.inf):
+    elif len(board) == TOP and _rank(entry) >= _rank(board[-1]):
         return board
-    if score is None:
+    if entry.score_ms is None:
         return board
-    place = next((i for i, known in enumerate(board) if score < (known.score_ms or math.inf)), len(board))
+    mine = _rank(entry)
+    place = next((i for i, known in enumerate(board) if mine < _rank(known)), len(board))
     return (*board[:place], entry, *board[place:])[:TOP]
+
+
+def _rank(entry: Entry) -> tuple[bool, float]:
+    return entry.precision is not None, entry.score_ms or math.inf

@@ -39,7 +39,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class Request:
-    """One request that has no answer yet. `text`: the end of what was streamed, `length`: how long it is."""
+    """One request that has no answer yet. `text` and `reasoning`: the ends of what was streamed; `length`:
+    how long the text is."""
 
     id: str
     purpose: str = ""
@@ -47,12 +48,13 @@ class Request:
     model: str = ""
     since: float = 0.0
     text: str = ""
+    reasoning: str = ""
     length: int = 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The latest complete answer. Text and reasoning summary: their ends."""
+    """How the latest request ended. Text and reasoning summary: their ends; `error`: why there is none."""
 
     id: str
     purpose: str = ""
@@ -61,6 +63,7 @@ class Answer:
     reasoning: str = ""
     seconds: float | None = None
     from_log: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Attempt:
     """One source that was tried. `parent` is the attempt that it changes, `repairs` the one it mends; `kept`
     is None until it was judged; `source` lies below the session's folder. `launches`: case → its launches,
     each `{entry, grid, block, shared}`, as far as they are known. `precision`: where it isn't the workload's
-    own, so that it is never the best. `entry`: its evaluation."""
+    own, so that it is never the best. `reason`: why it is as it is, in words. `entry`: its evaluation."""
 
     number: int
     t: float
@@ -92,6 +95,7 @@ class Attempt:
     kept: bool | None = None
     verdict: str = ""
     precision: str = ""
+    reason: str = ""
     entry: Entry | None = None
 
     @property
@@ -168,7 +172,7 @@ def _request(state: LlmState, event: Event) -> LlmState:
     request = Request(
         name, _words(data.get("purpose")), _number(data.get("attempt")), _words(data.get("model")), event.t
     )
-    again = any(known.id == name for known in state.requests)
+    again = bool(data.get("retry")) or any(known.id == name for known in state.requests)
     others = tuple(known for known in state.requests if known.id != name)
     return replace(
         state,
@@ -176,7 +180,7 @@ def _request(state: LlmState, event: Event) -> LlmState:
         effort=_effort(params) or state.effort,
         requests=(*others, request)[-REQUESTS:],
         sent=state.sent + (not again),
-        retries=state.retries + again,
+        retries=state.retries + bool(data.get("retry")),
     )
 
 
@@ -188,13 +192,20 @@ def _effort(params: Mapping[str, Any]) -> str:
 
 def _partial(state: LlmState, event: Event) -> LlmState:
     name, text = str(event.data["id"]), str(event.data.get("text") or "")
+    reasoning = str(event.data.get("reasoning") or "")
 
     def longer(request: Request) -> Request:
         if request.id != name:
             return request
-        return replace(request, text=(request.text + text)[-TAIL:], length=request.length + len(text))
+        return replace(
+            request,
+            text=(request.text + text)[-TAIL:],
+            reasoning=(request.reasoning + reasoning)[-TAIL:],
+            length=request.length + len(text),
+        )
 
-    return replace(state, requests=tuple(longer(request) for request in state.requests))
+    requests = tuple(longer(request) for request in state.requests)
+    return replace(state, requests=requests)
 
 
 def _response(state: LlmState, event: Event) -> LlmState:
@@ -215,10 +226,11 @@ def _response(state: LlmState, event: Event) -> LlmState:
             reasoning,
             None if seconds is None else float(seconds),
             from_log,
+            _words(data.get("error")),
         ),
         reasoning=reasoning or state.reasoning,
-        # An answer out of the log was counted when it came.
-        usage=state.usage if from_log else _spent(state.usage, data),
+        # An answer out of the log was counted when it came; a request without an answer costs nothing.
+        usage=state.usage if from_log or data.get("error") else _spent(state.usage, data),
     )
 
 
@@ -248,7 +260,7 @@ def _attempt(state: LlmState, event: Event) -> LlmState:
     before = state.attempt(number) or Attempt(number, event.t)
     changes: dict[str, Any] = {
         name: _words(data[name])
-        for name in ("idea", "summary", "variant", "candidate", "verdict", "precision")
+        for name in ("idea", "summary", "variant", "candidate", "verdict", "precision", "reason")
         if data.get(name) is not None
     }
     changes |= {name: _number(data[name]) for name in ("parent", "repairs") if data.get(name) is not None}

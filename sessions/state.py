@@ -75,8 +75,9 @@ class RunState:
 
     @property
     def best(self) -> Entry | None:
-        """The best evaluation so far."""
-        return self.leaderboard[0] if self.leaderboard else None
+        """The best evaluation so far, in the workload's own precision."""
+        first = self.leaderboard[0] if self.leaderboard else None
+        return first if first is not None and first.precision is None else None
 
     @property
     def sample(self) -> Mapping[str, Any] | None:
@@ -126,7 +127,7 @@ class RunState:
         return frozenset(
             e.candidate
             for e in self.leaderboard
-            if e is best or (e.score_ci_ms is not None and e.score_ci_ms[0] <= upper)
+            if e is best or (e.precision is None and e.score_ci_ms is not None and e.score_ci_ms[0] <= upper)
         )
 
 
@@ -218,7 +219,9 @@ def _evaluation(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["leaderboard"] = ranked(state.leaderboard, entry)
     changes["llm"] = llm_state.evaluated(state.llm, entry)
     score = entry.score_ms
-    if score is not None and (not state.records or score < state.records[-1].score_ms):
+    if score is None or entry.precision is not None:
+        return
+    if not state.records or score < state.records[-1].score_ms:
         record = Record(event.t, entry.step, entry.config, score, entry.speedup)
         changes["records"] = (*state.records[-(RECORDS - 1) :], record)
 
@@ -286,6 +289,13 @@ def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 def _llm(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["llm"] = llm_state.reduce(state.llm, event)
+    precision = event.data.get("precision")
+    entry = next((e for e in state.leaderboard if e.candidate == event.data.get("candidate")), None)
+    if precision and entry is not None and entry.precision is None:  # its evaluation didn't tell
+        changes["leaderboard"] = ranked(state.leaderboard, replaced(entry, precision=str(precision)))
+        last = state.records[-1] if state.records else None
+        if last is not None and last.score_ms == entry.score_ms:
+            changes["records"] = state.records[:-1]
 
 
 _HANDLERS = {

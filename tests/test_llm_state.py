@@ -94,8 +94,11 @@ def test_streaming_ends_with_the_answer():
     llm = fold(*begun, ("partial", {"id": "r1", "text": "cd"}), ("partial", {"id": "other", "text": "?"}))
     assert [(r.text, r.length, r.attempt) for r in llm.requests] == [("abcd", 4, 3)]
     assert (llm.model, llm.effort, llm.sent, llm.retries) == ("m", "low", 1, 0)
-    llm = fold(*begun, ("request", ask))
-    assert (llm.requests[0].text, llm.sent, llm.retries) == ("", 1, 1)
+    llm = fold(*begun, ("request", {**ask, "retry": 1}), ("partial", {"id": "r1", "reasoning": "hm"}))
+    assert (llm.requests[0].text, llm.requests[0].reasoning, llm.sent, llm.retries) == ("", "hm", 1, 1)
+    llm = fold(*begun, ("response", {"id": "r1", "cost": 0.0, "usage": {}, "error": "no such model"}))
+    assert llm.answer is not None and llm.answer.error == "no such model"
+    assert (llm.usage.answers, llm.requests) == (0, ())
     llm = fold(*begun, ("response", answer("r1")))
     assert llm.requests == () and llm.answer is not None
     assert (llm.answer.text, llm.answer.purpose, llm.answer.attempt, llm.reasoning) == (
@@ -119,6 +122,19 @@ def test_what_was_in_flight_ends_with_the_run():
     assert fold(*asked, ("state", {"state": "interrupted"})).requests == ()
     assert fold(*asked, ("start", START)).requests == ()
     assert fold(*asked, ("start", START)).sent == 1
+
+
+def test_another_precision_is_measured_and_never_the_best():
+    events = [("start", START), ("baseline", judged("b", ms=2.0)), ("evaluation", judged("a", ms=1.0))]
+    told = ("attempt", {"attempt": 2, "candidate": "t", "precision": "tf32"})
+    for late in (judged("t", ms=0.5), {**judged("t", ms=0.5), "precision": "tf32"}):
+        log = [*events, ("evaluation", late), told, ("evaluation", judged("c", ms=0.8))]
+        state = reduce_all(Event(i, float(i), kind, data) for i, (kind, data) in enumerate(log, 1))
+        assert [entry.candidate for entry in state.leaderboard] == ["c", "a", "t"]
+        assert state.best is not None and state.best.candidate == "c"
+        assert [record.score_ms for record in state.records] == [1.0, 0.8]
+    only = reduce_all([Event(1, 0.0, "start", START), Event(2, 1.0, "evaluation", late)])
+    assert only.best is None and only.leaderboard
 
 
 def test_the_state_machine():

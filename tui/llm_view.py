@@ -44,6 +44,7 @@ def _row(attempt: Attempt, entry: Entry | None, best: str | None, timed: bool) -
         score_ms=entry.score_ms if entry and timed else None,
         speedup=entry.speedup if entry and timed else None,
         speedup_ci=entry.speedup_ci if entry and timed else None,
+        precision=attempt.precision,
         best=timed and best is not None and attempt.candidate == best,
         words=_about(attempt, entry),
     )
@@ -59,7 +60,10 @@ def _about(attempt: Attempt, entry: Entry | None) -> str:
         parts.append(f"{failed}: {entry.message}" if entry.message else failed)
     elif entry is None:
         parts.append(status_words(None))
-    parts += [attempt.precision, kept_words(attempt), attempt.summary or attempt.idea]
+    parts += [attempt.precision, kept_words(attempt)]
+    if entry is None or entry.status == "ok":
+        parts.append(attempt.reason)
+    parts.append(attempt.summary or attempt.idea)
     return " · ".join(" ".join(part.split()) for part in parts if part)
 
 
@@ -86,7 +90,7 @@ def latency_series(state: RunState, llm: LlmState) -> tuple[list[Series], str, b
         shown = np.asarray(values, dtype=np.float64) * factor
         return np.log10(shown) if log else shown
 
-    counted = np.array([row.kept is not False for row in timed])
+    counted = np.array([not row.precision for row in timed])
     best = np.minimum.accumulate(np.where(counted, times, np.inf))
     begun = np.isfinite(best)
     kept = np.array([row.kept is True for row in timed])
@@ -106,13 +110,12 @@ def nodes_line(llm: LlmState, width: int) -> Text:
     """The state machine's nodes as the run came by them, the present one marked; then what it does there."""
     text = Text(no_wrap=True, overflow="ellipsis")
     names = list(llm.nodes)
-    if sum(len(name) + 3 for name in names) > width - 12:
+    if sum(len(name) + 3 for name in names) > width - 20:
         names = [llm.node] if llm.node else []
     for i, name in enumerate(names):
-        if i:
-            text.append(" → ", "dim")
         here = name == llm.node
-        text.append(f"▸ {name}" if here else name, "bold" if here else "dim")
+        text.append((" · " if i else "") + ("▸ " if here else ""), "bold" if here else "dim")
+        text.append(name, "bold" if here else "dim")
     if llm.detail and width - len(text) > 8:
         text.append(clip(f"   {' '.join(llm.detail.split())}", width - len(text)))
     return text
@@ -172,10 +175,13 @@ def _purpose(request: Request) -> str:
 def model_sections(llm: LlmState) -> list[tuple[str, str, bool]]:
     """(heading, text, whether it is prose) of the model pane."""
     sections = []
-    if llm.reasoning:
+    streamed = any(request.reasoning for request in llm.requests)
+    if llm.reasoning and not streamed:
         sections.append(("Reasoning summary", llm.reasoning, True))
     for request in llm.requests:
         head = _purpose(request)
+        if request.reasoning:
+            sections.append((f"{head}: reasoning summary", request.reasoning, True))
         if request.length:
             sections.append(
                 (f"{head}: streaming, {count_text(request.length)} characters", request.text, False)
@@ -187,7 +193,8 @@ def model_sections(llm: LlmState) -> list[tuple[str, str, bool]]:
         asked = Request(answer.id, answer.purpose, answer.attempt)
         took = NONE if answer.seconds is None else f"{answer.seconds:.1f} s"
         took = "from the log" if answer.from_log else took
-        sections.append((f"{_purpose(asked)}: answered, {took}", answer.text, False))
+        ended = f"no answer: {answer.error}" if answer.error else f"answered, {took}"
+        sections.append((f"{_purpose(asked)}: {ended}", answer.text, False))
     return [(head, _unescaped(text), prose) for head, text, prose in sections]
 
 

@@ -151,13 +151,12 @@ def _speedup(entry: Entry) -> str:
 
 
 def load(sources: Sources, version: Version) -> Text:
-    """A version's text, its knobs before it as the compiler gets them. WarpdeckError in one line."""
+    """A version's text; a variant's with its knobs before it. WarpdeckError in one line."""
     launch = launch_words(version.launches, sources.case)
     if version.path is not None:
         if sources.folder is None:
             raise UsageError(f"{version.title}: this run has no folder to read {version.path} from")
-        text = read_below(sources.folder, version.path)
-        return Text(_with_knobs(text, version.path, version.config), version.path, launch)
+        return Text(shown_lines(read_below(sources.folder, version.path)), version.path, launch)
     return _of_workload(sources, version, launch)
 
 

@@ -204,7 +204,8 @@ def log_lines(state: RunState) -> list[Line]:
     start = state.started or state.t
     lines = [Line(m.t - start, m.level, m.text) for m in state.messages]
     for record in state.records:
-        words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}: {short_config(record.config, 74)}"
+        words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}"
+        words += f": {short_config(record.config, 74)}" if record.config else ""
         step = "" if record.step is None else f"step {record.step}: "
         lines.append(Line(record.t - start, "info", f"{step}best {words}"))
     lines.sort(key=lambda line: line.t)  # stable: what came at the same time stays in order
@@ -216,7 +217,10 @@ def _yardsticks(state: RunState) -> list[Line]:
     base, info = state.baseline, state.info
     if base is None or info is None:
         return []
-    lines = [f"baseline {time_text(base.score_ms)}: {config_text(base.config)}"]
+    if base.score_ms is None:
+        return []
+    lines = [f"baseline {time_text(base.score_ms)}"]
+    lines[0] += f": {config_text(base.config)}" if base.config else ""
     for case in info.cases:
         vendor, floor = info.vendor.get(case.name), info.floors.get(case.name)
         mine = base.medians_ms.get(case.name)

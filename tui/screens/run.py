@@ -229,7 +229,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self.set_class(llm.asks, "-asks")
         self.set_class(llm_view.emulated(self.state), "-emulated")
         nodes = llm_view.nodes_line(llm, width)
-        self.query_one("#nodes").display = bool(nodes)
+        self.set_class(bool(nodes), "-nodes")
         if self._drawn.get("#nodes") != nodes:
             self._drawn["#nodes"] = nodes
             self.query_one("#nodes", Static).update(nodes, layout=False)

@@ -33,6 +33,7 @@ class AttemptRow:
     speedup: float | None = None
     speedup_ci: tuple[float, float] | None = None
     best: bool = False
+    precision: str = ""
     words: str = ""
 
 
@@ -47,9 +48,10 @@ status is a letter and a colour: **✔** ok, **C** compile error, **L** launch e
 **M** out of memory, **T** timeout, **I** incorrect, **F** faster than its physical floor (so not believed),
 **H** throttled, **S** sandbox error, **U** unsupported on this device, **R** restricted, **X** cancelled,
 **…** not judged yet. **time**: the geometric mean of the sizes' medians; **speedup** is over the baseline,
-with its 95% interval. **K** was kept: its win is above noise; **–** was not. The marked attempt's reason or
-summary is in the frame's lower edge. **m** picks an attempt, and **s** on another shows what changed between
-the two; without a pick, what changed from the one that it was made from.
+with its 95% interval. A precision in brackets is not the workload's own: it is measured, and never the best.
+**K** was kept: its win is above noise; **–** was not. The marked attempt's reason or summary is in the
+frame's lower edge. **m** picks an attempt, and **s** on another shows what changed between the two; without
+a pick, what changed from the one that it was made from.
 """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -73,6 +75,7 @@ the two; without a pick, what changed from the one that it was made from.
         self._lay_out()
         if follow:
             self.action_jump(-1)
+        self.call_after_refresh(self.reveal)  # the size that it gets first is not the one that it keeps
 
     @property
     def marked(self) -> AttemptRow | None:
@@ -88,6 +91,7 @@ the two; without a pick, what changed from the one that it was made from.
 
     def on_resize(self, event: Resize) -> None:
         self._lay_out()
+        self.call_after_refresh(self.reveal)
 
     def on_table_moved(self) -> None:
         self._describe()
@@ -99,7 +103,7 @@ the two; without a pick, what changed from the one that it was made from.
         columns = [
             Column("#", digits + 1, right=True),
             Column("from", max(4, digits + 1), right=True),
-            Column("status", 13) if wide else Column("", 1),
+            Column("status", 15) if wide else Column("", 1),
         ]
         if self._timed:
             columns += [Column("time", 8, right=True), Column("speedup", 7, right=True)]
@@ -123,7 +127,8 @@ the two; without a pick, what changed from the one that it was made from.
         if self._timed:
             cells += [time_text(row.score_ms, best_ms), speedup(row.speedup), interval(row.speedup_ci)]
             tones += ["", "", "dim"]
-        cells += [kept, " ".join(row.idea.split())]
+        idea = " ".join(row.idea.split())
+        cells += [kept, f"[{row.precision}] {idea}" if row.precision else idea]
         tones += ["good" if row.kept else "dim", ""]
         return TableRow(f"{row.number}", tuple(cells), strong=row.best, tones=tuple(tones))
 

@@ -165,6 +165,10 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
         diff = pair.diff if pair else None
         context = CONTEXT if self.fold else None
         self._view = diff.view(split=self.split, context=context) if diff else View((), ())
+        if diff and self.fold:  # what has room is not folded
+            whole = diff.view(split=self.split, context=None)
+            if len(whole.rows) <= self.scrollable_content_region.height:
+                self._view = whole
         rows = self._view.rows
         self._digits = len(str(max(len(diff.old), len(diff.new), 1))) if diff else 1
         room = self.scrollable_content_region.width

@@ -103,14 +103,17 @@ class Table(ScrollView, can_focus=True):
         return self.rows[self.cursor].key if self.cursor < len(self.rows) else None
 
     def watch_cursor(self) -> None:
+        self.reveal()
+        self.post_message(self.Moved())
+        self.refresh()
+
+    def reveal(self) -> None:
         """Keep the cursor's row visible; the heading takes the first line."""
         body = max(1, self.scrollable_content_region.height - 1)
         if self.cursor < self.scroll_offset.y:
             self.scroll_to(y=self.cursor, animate=False, immediate=True)
         elif self.cursor >= self.scroll_offset.y + body:
             self.scroll_to(y=self.cursor - body + 1, animate=False, immediate=True)
-        self.post_message(self.Moved())
-        self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """The heading, or a row."""
