@@ -29,9 +29,10 @@ def new_workload(folder: Path, language: str = "cuda") -> list[Path]:
         raise UsageError(f"{folder} exists already; choose another name or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    shared = (TEMPLATES / "workload.toml", TEMPLATES / "reference.py")
-    for template in (*sorted((TEMPLATES / language).iterdir()), *shared):
-        target = folder / template.name
+    own = {file.name: file for file in sorted((TEMPLATES / language).iterdir())}
+    shared = {"workload.toml": TEMPLATES / "template.toml", "reference.py": TEMPLATES / "reference.py"}
+    for name_there, template in (own | shared).items():
+        target = folder / name_there
         target.write_text(template.read_text(encoding="utf-8").replace("axpy", name), encoding="utf-8")
         files.append(target)
     return files
