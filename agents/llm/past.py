@@ -7,8 +7,10 @@ import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from .answer import Answer
 from .negotiate import Plan, Turn
 from .prices import Usage
 
@@ -43,22 +45,22 @@ class Past:
             if number:
                 self.last_id = max(self.last_id, int(number[1]))
             if kind == "response" and not data.get("from_log"):
-                self._response(data)
+                with suppress(AttributeError, KeyError, TypeError, ValueError):  # damaged
+                    self._response(data)
             elif kind == "tool" and isinstance(data.get("call"), str):
                 self._tools[str(data.get("id")), data["call"]] = str(data.get("result") or "")
 
     def _response(self, data: Mapping[str, Any]) -> None:
-        if isinstance(data.get("plan"), Mapping):
-            self.plan = Plan.from_data(data["plan"])
-        if data.get("error"):
-            return
-        self.usage += Usage.from_data(data.get("usage") or {})
-        if data.get("cost") is None:
-            self.unpriced += 1
-        else:
-            self.cost += float(data["cost"])
-        if isinstance(data.get("key"), str):
-            self._answers[data["key"]].append(data)
+        plan = Plan.from_data(data["plan"]) if data.get("plan") else self.plan
+        if not data.get("error"):
+            usage, cost = Usage.from_data(data.get("usage") or {}), data.get("cost")
+            Answer.from_data(data)  # so that a damaged one isn't found out when it is given back
+            self.cost += float(cost or 0.0)
+            self.unpriced += cost is None
+            self.usage += usage
+            if isinstance(data.get("key"), str):
+                self._answers[data["key"]].append(data)
+        self.plan = plan
 
     def take(self, key: str) -> Mapping[str, Any] | None:
         """The next logged response to this request, once; None if there is none left."""
