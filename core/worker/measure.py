@@ -93,7 +93,8 @@ class Subject:
 
 @dataclass
 class Timed:
-    """What a protocol measured. `swapped`: the set whose contents changed before an unpredictable launch."""
+    """What a protocol measured. `swapped`: the set whose contents changed before an unpredictable launch, and
+    whose outputs were poisoned before its last one."""
 
     samples_ms: list[float] = field(default_factory=list)
     sm_clock_mhz: float | None = None
@@ -202,6 +203,9 @@ class Meter:
             batch.add([*subject.prepare(0), *subject.launches(0)])
         wanted = max(1, min(wanted, (batch.room - self._swap_cost(subject)) // self._cost(subject, cache)))
         swap = self._random.randrange(wanted)
+        # The last launch on that set is the one that is judged: nothing right may be left there by another, so
+        # that a kernel that stops working anywhere before it is found out.
+        judged = wanted - 1 - (wanted - 1 - swap) % len(sets)
         for i in range(wanted):
             index = (turn + i) % len(sets)
             if i == swap:
@@ -209,6 +213,8 @@ class Meter:
                 result.swapped = index
                 if cache is CacheMode.HOT:
                     batch.add([*subject.prepare(index), *subject.launches(index)])
+            if i == judged:
+                batch.add(sets[index].poison())
             self._sample(batch, subject, index, cache)
         return batch
 
@@ -225,7 +231,8 @@ class Meter:
 
     def _swap_cost(self, subject: Subject) -> int:
         target = subject.binding.sets[0]
-        return len(target.inputs) + len(target.inout) + self._cost(subject, CacheMode.HOT)
+        changed = len(target.inputs) + len(target.inout) + len(target.outputs)
+        return changed + self._cost(subject, CacheMode.HOT)
 
     def _change(self, batch: Batch, subject: Subject, sets: list[BufferSet], index: int) -> None:
         target, binding = sets[index], subject.binding
