@@ -13,10 +13,11 @@ from .errors import SandboxError
 from .policy import Policy, default_memory
 from .probing import Layers, Probe, allow_unsandboxed, describe, layers, record, require
 from .process import Completed, end, kill_group, spawn
-from .programs import Sandbox, private_folder, read_file, run, run_python, wrap
+from .programs import PREFIX, Sandbox, private_folder, read_file, run, run_python, wrap
 from .watch import Excess, excess
 
 __all__ = [
+    "PREFIX",
     "Completed",
     "Excess",
     "Layer",

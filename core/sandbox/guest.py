@@ -65,7 +65,9 @@ class Guest:
             dtype, shape = np.dtype(content["dtype"]), tuple(content["shape"])
             if 0 in shape:
                 return np.zeros(shape, dtype)
-            return np.memmap(self.inputs / content["file"], dtype, "c", shape=shape).view(np.ndarray)
+            array = np.memmap(self.inputs / content["file"], dtype, "c", shape=shape).view(np.ndarray)
+            torch = sys.modules.get("torch")  # the file works on tensors if it imports it
+            return array if torch is None else torch.from_numpy(array)
         if kind == "case":
             return SimpleNamespace(**content)
         if kind == "rng":
@@ -81,7 +83,7 @@ class Guest:
             return {"map": [[str(name), self._encoded(one)] for name, one in value.items()]}
         if isinstance(value, tuple):
             return {"tuple": [self._encoded(one) for one in value]}
-        array = np.asarray(value)
+        array = np.asarray(value.detach() if hasattr(value, "detach") else value)
         if array.dtype.kind not in "biufc":
             raise TypeError(f"{type(value).__name__} is not an array of numbers")
         self.written += 1

@@ -48,21 +48,27 @@ def read_frame(file: IO[bytes]) -> tuple[bytes, bytes] | None:
 
 
 def main(parent: int, cache_folder: str, cache_limit: int) -> None:
-    """Serve until stdin ends. `parent` is the process that must not be outlived."""
-    _die_with(parent)
+    """Serve until stdin ends.
+
+    Args:
+        parent: the process that must not be outlived; 0 in a sandbox, which sees to that itself.
+        cache_folder: of intermediate code; empty: none is kept, since code of others could write there.
+    """
+    if parent:
+        _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     with contextlib.suppress(OSError):
         os.nice(5)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    cache = CompileCache(Path(cache_folder), cache_limit)
+    cache = CompileCache(Path(cache_folder), cache_limit) if cache_folder else None
     while (frame := read_frame(requests)) is not None:
         job = json.loads(frame[1])
         write_frame(answers, *_serve(job, answers, cache))
 
 
-def _serve(job: dict[str, Any], answers: IO[bytes], cache: CompileCache) -> tuple[bytes, bytes]:
+def _serve(job: dict[str, Any], answers: IO[bytes], cache: CompileCache | None) -> tuple[bytes, bytes]:
     request = CompileRequest.from_json(job["request"])
     with contextlib.suppress(ImportError):  # `build` says it in full
         _import("numba.cuda" if request.language == "numba" else "cuda.bindings.nvrtc")

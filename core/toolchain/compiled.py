@@ -13,6 +13,8 @@ from ..model import Launch, Resources, Value
 from .cache import pack, unpack
 from .cubin import KernelInfo
 
+TEXT_BYTES = 256 << 20  # of a log, or of PTX
+
 
 class CompileError(WarpdeckError):
     """A candidate that doesn't compile. The message is the compiler's own, with the user's file and
@@ -46,6 +48,8 @@ class CompileRequest:
     lineinfo: bool = True
     ptx: bool = False  # Numba: also keep PTX (CUDA C++ always does)
     text: str | None = None
+    # Code of others (generated, remote): compiled in a sandbox, with headers of the toolkit and ours only.
+    confined: bool = False
     # With the stage markers compiled in: a trace's descriptor comes after the parameters.
     trace: bool = False
 
@@ -167,9 +171,18 @@ class Compiled:
                 for entry, info in header["kernels"].items()
             },
             code_hash=header["code_hash"],
-            log=zlib.decompress(log).decode(),
+            log=_inflated(log),
             warnings=tuple(header["warnings"]),
-            ptx=zlib.decompress(ptx).decode() if header["has_ptx"] else None,
+            ptx=_inflated(ptx) if header["has_ptx"] else None,
             seconds=header["seconds"],
             stages=tuple(header["stages"]),
         )
+
+
+def _inflated(data: bytes) -> str:
+    """Text that may come from a process of others. Raises ValueError where it is absurdly long."""
+    stream = zlib.decompressobj()
+    text = stream.decompress(data, TEXT_BYTES)
+    if stream.unconsumed_tail:
+        raise ValueError("too much text")
+    return text.decode(errors="replace")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .compiled import CompileError, CompileRequest, ToolchainError
+from .confine import confine_ptx
 from .nvjitlink import missing
-from .sources import TRACE_INCLUDE, include_folders
+from .sources import header_folders
 
 _LINE = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)$")
 _USE = "NVRTC has no host headers; use "
@@ -64,7 +65,7 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
             "for older GPUs install warpdeck[cuda12]"
         )
     options = [f"--gpu-architecture=sm_{arch}", "--ptxas-options=-v", "--std=c++17"]
-    options += [f"-I{folder}" for folder in (TRACE_INCLUDE, *include_folders())]
+    options += [f"-I{folder}" for folder in header_folders()]
     if request.trace:
         options.append("-DWARPDECK_TRACE=1")
     options += [f"-D{name}={_macro(name, value)}" for name, value in request.knobs.items()]
@@ -87,6 +88,8 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
             for entry in expressions
         }
         ptx = _text(nvrtc, program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        if request.confined:
+            confine_ptx(request, ptx, header_folders())
         size = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = _fill(nvrtc, program, nvrtc.nvrtcGetCUBIN, size)
         return cubin, ptx, log, symbols

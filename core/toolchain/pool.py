@@ -192,13 +192,18 @@ class CompilePool:
                 self._idle -= 1
 
     def _serve(self) -> None:
-        process: CompileProcess | None = None
+        kept: dict[bool, CompileProcess | None] = {}  # one for code of others, one for the rest
         try:
             while (job := self._next()) is not None:
-                process = self._run(job, process)
+                confined = job.request.confined
+                if not confined or job.request.language == "cuda":
+                    kept[confined] = self._run(job, kept.get(confined))
+                elif (process := self._run(job, None)) is not None:
+                    process.close()  # the module that ran in it may have changed it
         finally:
-            if process is not None:
-                process.close()
+            for process in kept.values():
+                if process is not None:
+                    process.close()
 
     def _run(self, job: _Job, process: CompileProcess | None) -> CompileProcess | None:
         """Compile one job. Returns the process to go on with; None if it is gone."""
@@ -209,8 +214,11 @@ class CompilePool:
         try:
             outcome = None
             for attempt in range(2):  # a process that ended while idle isn't this candidate's fault
-                if process is None or not process.alive:
-                    process = CompileProcess(self.cache)
+                if process is not None and not process.alive:
+                    process.close()
+                    process = None
+                if process is None:
+                    process = CompileProcess(self.cache, job.request, job.files)
                 with self._lock:
                     if self._closed or not job.waiters:
                         break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Candidate
+from ..model import Candidate, Trust
 from ..workload import Workload
 from .compiled import CompileRequest
 
@@ -14,10 +14,11 @@ def candidate_request(
 ) -> CompileRequest:
     """The compile of a candidate for a compute capability; `trace`: with its stage markers.
 
-    Raises UsageError for an unknown variant.
+    Raises UsageError for an unknown variant, or a source that can't be read.
     """
     variant = workload.variant(candidate.variant)
     knobs = dict(candidate.config)
+    confined = workload.trust_of(variant.name) in (Trust.GENERATED, Trust.REMOTE)
     return CompileRequest(
         language=variant.language,
         file=str(variant.file.resolve()),
@@ -32,6 +33,9 @@ def candidate_request(
         ),
         ptx=ptx and variant.language == "numba",
         trace=trace,
+        confined=confined,
+        # The sandbox can't read the user's folders: the text goes there, and nothing beside it.
+        text=variant.source() if confined and variant.language == "cuda" else None,
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ...telemetry.trace.marking import MODULE
 from .compiled import CompileError, CompileRequest
+from .confine import confine
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # the folder that is the package `warpdeck`
 TRACE_INCLUDE = _PACKAGE / "telemetry" / "trace" / "include"  # for #include <warpdeck/trace.cuh>
@@ -76,6 +77,11 @@ def include_folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folders))
 
 
+def header_folders() -> tuple[Path, ...]:
+    """Where every kernel may take headers from: this package's, then the toolkit's."""
+    return (TRACE_INCLUDE, *include_folders())
+
+
 def source_files(request: CompileRequest) -> dict[str, str]:
     """Digest of every source file that a request's code comes from, by path.
 
@@ -87,6 +93,8 @@ def source_files(request: CompileRequest) -> dict[str, str]:
         CompileError: a file can't be read, or includes a file that isn't allowed.
     """
     main, names, files = Path(request.file), _included, _header_files
+    if request.confined and request.language == "cuda":
+        confine(request, request.text or "", header_folders())
     if request.text is not None:  # it has no folder of its own
         todo = [file for name in _included(request.text, request.file) for file in _own_header(name)]
     else:
@@ -99,6 +107,12 @@ def source_files(request: CompileRequest) -> dict[str, str]:
         if str(path) not in found:
             found[str(path)], more = _scan(path, names)
             todo += [file for name in more for file in files(name, path, main.parent)]
+    if request.confined:
+        stranger = next((p for p in map(Path, found) if p != main and not p.is_relative_to(_PACKAGE)), None)
+        if stranger is not None:
+            raise CompileError(
+                f"{request.file}: imports {stranger.name}: code of others may import installed packages only"
+            )
     return found
 
 
