@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from synthetic import DEVICE
 
-from warpdeck.core.bench import Bench
-from warpdeck.core.devices.base import Paired, Uninstrumented, floor_ms
+from warpdeck.core.bench import Bench, EventSink
+from warpdeck.core.devices.base import Device, Paired, Uninstrumented, floor_ms
 from warpdeck.core.model import (
     CacheMode,
     Candidate,
@@ -127,7 +127,6 @@ class SourceDevice:
         """Nothing is held."""
 
 
-def make_bench(workload: Workload, sink=None, *, emulated: bool = False, size: int = 256) -> Bench:
-    """A bench of the workload's ladder on the made-up device."""
-    cases = [workload.size_case(size)]
-    return Bench(workload, SourceDevice(emulated=emulated), space="ladder", cases=cases, sink=sink)
+def make_bench(workload: Workload, sink: EventSink, device: Device, size: int = 256) -> Bench:
+    """A bench of the workload's ladder."""
+    return Bench(workload, device, space="ladder", cases=[workload.size_case(size)], sink=sink)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llm_bench import make_bench
+from llm_bench import SourceDevice, make_bench
 from llm_server import LlmServer
 from llm_steps import answer
 
@@ -15,6 +15,7 @@ from warpdeck.agents.base import Context, search
 from warpdeck.agents.llm import prompts
 from warpdeck.agents.llm.loop import LlmAgent, prepare
 from warpdeck.agents.llm.settings import LlmSettings
+from warpdeck.core.devices import Device
 from warpdeck.kernels.loader import load_workload
 
 GEMM = load_workload("gemm")
@@ -41,10 +42,19 @@ def propose(words: str, *, idea: str = "an idea", **more: Any) -> dict[str, Any]
 class Run:
     """A run of the agent against a server, with its events kept."""
 
-    def __init__(self, folder: Path, server: LlmServer, *, emulated: bool = False, past=(), **options: Any):
+    def __init__(
+        self,
+        folder: Path,
+        server: LlmServer,
+        *,
+        emulated: bool = False,
+        device: Device | None = None,
+        past: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        **options: Any,
+    ) -> None:
         (folder / "artifacts").mkdir(exist_ok=True)
         self.events: list[tuple[str, Mapping[str, Any]]] = []
-        self.bench = make_bench(GEMM, self._sink, emulated=emulated)
+        self.bench = make_bench(GEMM, self._sink, device or SourceDevice(emulated=emulated))
         self.context = Context(folder, self._sink, past=list(past))
         settings = LlmSettings.from_options(
             {"base_url": server.url, "request_timeout_s": 5, "retries": 2, **options}
