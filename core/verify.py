@@ -20,6 +20,7 @@ from .workload import Variant, Workload
 WEAK_CASE = "weak_case"
 LAUNCHES = 32  # at least, of every configuration, each on newly drawn or partly changed data
 SLOW_SIZE = 2048
+EMULATED_CONFIGS = 8  # all of them up to so many where each takes seconds
 SANITIZED = 6  # configurations, spread over those that were checked
 _NEVER_RAN = (Status.RESTRICTED, Status.COMPILE_ERROR, Status.UNSUPPORTED)
 _DRAWS = (4, 1, 5, 2, 6, 3, 7)  # partly changed data (check.POOL and above) and new data by turns
@@ -73,8 +74,8 @@ def verify(
 ) -> Verification:
     """Check a variant's configurations on the workload's cases and on derived ones, up to the first failure.
 
-    A live device runs every configuration up to 64, else few in which each knob value occurs, each at
-    least 32 times. A recorded one tells what was found when it was recorded.
+    A live device runs every configuration up to 64 (an emulated one up to 8), else few in which each knob
+    value occurs, each at least 32 times. A recorded one tells what was found when it was recorded.
 
     Args:
         workload: whose reference decides.
@@ -99,8 +100,11 @@ def verify(
         workload,
         variants={**workload.variants, chosen.variant: dataclasses.replace(variant, name=chosen.variant)},
     )
-    cases = performance_cases(workload, [*sizes, SLOW_SIZE] if slow and sizes else sizes)
-    if slow and not sizes and not device.info.recorded:
+    measured = not (device.info.recorded or device.info.emulated)
+    cases = performance_cases(
+        workload, [*sizes, SLOW_SIZE] if slow and sizes and measured else sizes, device.info
+    )
+    if slow and not sizes and measured:
         cases = [*cases, workload.size_case(SLOW_SIZE)]
     valid = [c for c in chosen.configs(cases[0].params) if all(chosen.valid(c, x.params) for x in cases)]
     if not valid:
@@ -109,7 +113,8 @@ def verify(
         known = {case.name for case in workload.cases}
         derived = [c for c in derived_cases(workload, chosen) if c.name not in known]
         workload = dataclasses.replace(workload, cases=(*workload.cases, *derived))
-    configs = valid if slow else covering_configs(chosen, valid)
+    few = {"up_to": EMULATED_CONFIGS} if device.info.emulated else {}
+    configs = valid if slow else covering_configs(chosen, valid, **few)
     if sanitize:  # what would be missing at the end is told at the start
         if device.info.recorded:
             raise UsageError(f"{device.info.label}: a recording runs no sanitizer; use --device cuda:0")

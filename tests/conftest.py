@@ -13,6 +13,8 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("WARPDECK_HOME", str(home))
     monkeypatch.setenv("WARPDECK_LOCK_DIR", str(home))
+    # Compiling the emulator's own code takes seconds: once a session.
+    monkeypatch.setenv("WARPDECK_EMULATOR_CACHE", str(tmp_path_factory.getbasetemp() / "emulator"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "110")
     return home

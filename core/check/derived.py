@@ -52,12 +52,12 @@ def _possible(workload: Workload, space: SearchSpace, params: Mapping[str, int])
     return bool(space.configs(params))
 
 
-def covering_configs(space: SearchSpace, configs: Sequence[Config]) -> list[Config]:
-    """What `check` runs: all configurations up to 64, else few in which every knob value occurs.
+def covering_configs(space: SearchSpace, configs: Sequence[Config], up_to: int = ALL_UP_TO) -> list[Config]:
+    """What `check` runs: all configurations up to `up_to`, else few in which every knob value occurs.
 
     Greedy: each next one brings the most values that haven't occurred yet; in `configs`' order among equals.
     """
-    if len(configs) <= ALL_UP_TO:
+    if len(configs) <= up_to:
         return list(configs)
     wanted: set[tuple[str, Value]] = {(k, c[k]) for c in configs for k in space.knobs}
     chosen = []

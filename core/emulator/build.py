@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,14 +36,28 @@ RUNTIME = HERE / "runtime"
 COMPILE_S = 60.0  # wall time of one compile
 CACHE_BYTES = 256 << 20
 _MEMORY = 4 << 30
-_COMMON = (
-    "-std=c++17 -w -g1 -gdwarf-4 -fno-strict-aliasing -fno-omit-frame-pointer -ffp-contract=off -fno-exceptions "
-    "-fno-diagnostics-show-caret -fdiagnostics-color=never -fmessage-length=0 -nostdinc -nostdinc++"
-).split()
-_UNDEFINED = (
-    "-fsanitize=undefined -fno-sanitize=vptr,float-cast-overflow,float-divide-by-zero -fno-sanitize-recover=all "
-    "-fsanitize-recover=signed-integer-overflow,shift"
-).split()
+_COMMON = [
+    "-std=c++17",
+    "-w",
+    "-g1",
+    "-gdwarf-4",
+    "-fno-strict-aliasing",
+    "-fno-omit-frame-pointer",
+    "-fstack-clash-protection",  # a large frame meets the stack's guard page, not another thread's stack
+    "-ffp-contract=off",
+    "-fno-exceptions",
+    "-fno-diagnostics-show-caret",
+    "-fdiagnostics-color=never",
+    "-fmessage-length=0",
+    "-nostdinc",
+    "-nostdinc++",
+]
+_UNDEFINED = [
+    "-fsanitize=undefined",
+    "-fno-sanitize=vptr,float-cast-overflow,float-divide-by-zero",
+    "-fno-sanitize-recover=all",
+    "-fsanitize-recover=signed-integer-overflow,shift",
+]
 
 
 class Build(StrEnum):
@@ -125,12 +141,13 @@ class Builder:
     """Builds candidates, from several threads.
 
     Args:
-        folder: where results are kept; None: `emulator` beside the compiled GPU code.
+        folder: where results are kept; None: `$WARPDECK_EMULATOR_CACHE`, else `emulator` beside the compiled
+            GPU code.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.compiler = find_compiler()
-        self._folder = default_folder().with_name("emulator") if folder is None else folder
+        self._folder = _cache_folder() if folder is None else folder
         self._cache = CompileCache(self._folder / "programs", CACHE_BYTES)
         self._bases: dict[Build, Path] = {}
         self._locks = {build: threading.Lock() for build in Build}
@@ -180,20 +197,13 @@ class Builder:
             folder = make_folder(_temporary(), "warpdeck-emulator-")
             target = folder
         (folder / "emulator.h").write_text(f'#include "{INCLUDE}/emulator.h"\n', encoding="utf-8")
-        runtime = str(RUNTIME / "runtime.cpp")
         system = [part for path in self.compiler.includes for part in ("-isystem", path)]
-        header = [
-            *build.flags,
-            *system,
-            f"-I{INCLUDE}",
-            "-x",
-            "c++-header",
-            "emulator.h",
-            "-o",
-            "emulator.h.gch",
-        ]
-        self._own(header, folder)
-        self._own([*build.runtime_flags, "-c", runtime, "-o", "runtime.o"], folder)
+        header = ["-x", "c++-header", "emulator.h", "-o", "emulator.h.gch"]
+        self._own(
+            folder,
+            [*build.flags, *system, f"-I{INCLUDE}", *header],
+            [*build.runtime_flags, "-c", str(RUNTIME / "runtime.cpp"), "-o", "runtime.o"],
+        )
         (folder / "complete").touch()
         if folder != target:
             try:
@@ -202,18 +212,25 @@ class Builder:
                 shutil.rmtree(folder, ignore_errors=True)
         return target
 
-    def _own(self, arguments: list[str], folder: Path) -> None:
-        done = subprocess.run(
-            [self.compiler.path, *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env=without_secrets(),
-            check=False,
-        )
-        if done.returncode:
-            said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:])
-            raise EmulatorError(f"{self.compiler.path} can't compile the emulator's own code: {said.strip()}")
+    def _own(self, folder: Path, *compiles: list[str]) -> None:
+        """Compile the emulator's own code, all at once."""
+        started = [
+            subprocess.Popen(
+                [self.compiler.path, *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=without_secrets(),
+                text=True,
+            )
+            for arguments in compiles
+        ]
+        said = [process.communicate()[1] for process in started]
+        for process, text in zip(started, said, strict=True):
+            if process.returncode:
+                first = next((line for line in text.splitlines() if "error" in line), text[-300:]).strip()
+                raise EmulatorError(f"{self.compiler.path} can't compile the emulator's own code: {first}")
 
     def _compile(self, source: Source, files: dict[str, str], build: Build, trust: Trust) -> bytes:
         base = self.base(build)
@@ -251,14 +268,17 @@ class Builder:
             raise _fault(done.stderr.decode(errors="replace"), source)
 
 
+def _cache_folder() -> Path:
+    named = os.environ.get("WARPDECK_EMULATOR_CACHE")
+    return Path(named).expanduser() if named else default_folder().with_name("emulator")
+
+
 def layer_of(trust: Trust) -> sandbox.Layer | None:
     """What keeps code of this trust apart: None means the best there is, or a refusal."""
     return sandbox.Layer.NONE if trust in (Trust.BUNDLED, Trust.OWN) else None
 
 
 def _temporary() -> Path:
-    import tempfile
-
     return Path(tempfile.gettempdir())
 
 
@@ -279,7 +299,10 @@ def _own_files() -> str:
 _ERROR = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
 )
-_WHERE = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)?\s+(?:required|in )", re.MULTILINE)
+_WHERE = re.compile(  # "kernel.cu:3:5:   required from here", "In file included from kernel.cu:3:"
+    r"^(?:(?:In file included)?\s+from )?(?P<file>[^:\s]+):(?P<line>\d+)(?:[:,]\d*:?)(?:\s+(?:required|in )|$)",
+    re.MULTILINE,
+)
 _LINKED = re.compile(r"(multiple definition of|undefined reference to) [`']([^']+)'")
 
 

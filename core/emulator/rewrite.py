@@ -227,4 +227,10 @@ def _first_dimension(array: str) -> int:
 
 
 def _text(words: Sequence[Token]) -> str:
-    return " ".join(t.text for t in words).strip()
+    """Code, with what stood between its tokens taken out, but for a space where it keeps them apart."""
+    out: list[str] = []
+    apart = ("word", "number", "string")
+    for before, token in zip((None, *words), words, strict=False):
+        glued = before is not None and token.glued and not (before.kind in apart and token.kind in apart)
+        out += [token.text] if glued or before is None else [" ", token.text]
+    return "".join(out)

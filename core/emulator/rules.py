@@ -25,8 +25,27 @@ _PRAGMAS = (
     "endregion",
 )
 _ATTRIBUTES = frozenset(
-    "aligned always_inline const deprecated fallthrough flatten gnu_inline likely maybe_unused may_alias "
-    "nodiscard noinline noreturn nothrow packed pure unlikely unused used".split()
+    [
+        "aligned",
+        "always_inline",
+        "const",
+        "deprecated",
+        "fallthrough",
+        "flatten",
+        "gnu_inline",
+        "likely",
+        "maybe_unused",
+        "may_alias",
+        "nodiscard",
+        "noinline",
+        "noreturn",
+        "nothrow",
+        "packed",
+        "pure",
+        "unlikely",
+        "unused",
+        "used",
+    ]
 )
 _TESTS = ("__has_include", "__has_include_next", "__has_embed")
 # Macros and variables of the emulation, and of the compiler's own runtime.

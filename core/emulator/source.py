@@ -29,8 +29,19 @@ MISSING: Mapping[str, str] = {
     "nvcuda": "tensor-core code (wmma)",
     **dict.fromkeys(("CUtensorMap", "CUtensorMap_st"), "TMA (CUtensorMap)"),
     **dict.fromkeys(
-        "tex1D tex2D tex3D tex1Dfetch tex2DLod tex2Dgather cudaTextureObject_t surf1Dread surf2Dread "
-        "surf2Dwrite cudaSurfaceObject_t".split(),
+        [
+            "tex1D",
+            "tex2D",
+            "tex3D",
+            "tex1Dfetch",
+            "tex2DLod",
+            "tex2Dgather",
+            "cudaTextureObject_t",
+            "surf1Dread",
+            "surf2Dread",
+            "surf2Dwrite",
+            "cudaSurfaceObject_t",
+        ],
         "texture and surface memory",
     ),
     **dict.fromkeys(("this_grid", "grid_group"), "synchronisation of the whole grid"),
@@ -39,11 +50,38 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("__nv_fp8_e4m3", "__nv_fp8_e5m2"), "8-bit floating point"),
 }
 # Functions of the host's C library: no GPU has them, and as names of a kernel's own they'd be odd.
-HOST = (
-    "dlopen dlsym execl execle execlp execv execve execvp execvpe fopen fork freopen getenv mmap mprotect munmap "
-    "openat popen posix_spawn posix_spawnp prctl pthread_create ptrace putenv setenv setrlimit sigaction syscall "
-    "system vfork"
-).split()
+HOST = [
+    "dlopen",
+    "dlsym",
+    "execl",
+    "execle",
+    "execlp",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "fopen",
+    "fork",
+    "freopen",
+    "getenv",
+    "mmap",
+    "mprotect",
+    "munmap",
+    "openat",
+    "popen",
+    "posix_spawn",
+    "posix_spawnp",
+    "prctl",
+    "pthread_create",
+    "ptrace",
+    "putenv",
+    "setenv",
+    "setrlimit",
+    "sigaction",
+    "syscall",
+    "system",
+    "vfork",
+]
 
 
 @dataclass(frozen=True)

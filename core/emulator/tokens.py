@@ -24,11 +24,15 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of the text. `line` counts from 1; joined in order, the tokens' texts are the whole text."""
+    """A piece of the text. `line` counts from 1; joined in order, the tokens' texts are the whole text.
+
+    `glued`: code comes right before it, as in the second half of `<<`.
+    """
 
     kind: str  # comment | directive | string | word | number | space | scope | other
     text: str
     line: int
+    glued: bool = False
 
     @property
     def is_code(self) -> bool:
@@ -44,6 +48,6 @@ def tokens(text: str) -> list[Token]:
         kind = match.lastgroup or "other"
         if kind == "delimiter":
             kind = "string"
-        found.append(Token(kind, match[0], line))
+        found.append(Token(kind, match[0], line, bool(found) and found[-1].is_code))
         line += match[0].count("\n")
     return found

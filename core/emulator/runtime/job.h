@@ -44,13 +44,17 @@ static void write_file(const std::string &path, const void *from, size_t bytes) 
 // Between two inaccessible gaps, so that an index a little or very wrong never meets another buffer; the rest
 // of its last page is poisoned.
 static Buffer &find_buffer(const std::string &key, const std::string &name, size_t bytes) {
-    Buffer &g = buffers[key];
+    const auto known = std::find_if(buffers.begin(), buffers.end(), [&](Buffer *b) { return b->key == key; });
+    const bool found = known != buffers.end();
+    if (!found) buffers.push_back(new Buffer);
+    Buffer &g = found ? **known : *buffers.back();
     const size_t pages = (bytes + 4095) & ~size_t(4095);
     if (!g.place) {
         char *all = (char *)mmap(nullptr, 2 * FAR + pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (all == MAP_FAILED || mmap(all + FAR, pages, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
             fail("out_of_memory", "no room for argument " + name, 0);
+        g.key = key;
         g.name = name;
         g.place = all + FAR;
         g.bytes = bytes;
@@ -65,13 +69,19 @@ static Buffer &find_buffer(const std::string &key, const std::string &name, size
 }
 
 static int schedule;
-static std::mt19937 random_order;
+static unsigned long long random_state;
+
+static unsigned random_below(unsigned n) {  // Knuth's linear congruential generator
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return unsigned((random_state >> 33) % n);
+}
 
 static void order_threads() {
     std::vector<int> order(size_t(threads), 0);
     for (int i = 0; i < threads; i++) order[size_t(i)] = i;
     if (schedule == 1) std::reverse(order.begin(), order.end());
-    if (schedule > 1) std::shuffle(order.begin(), order.end(), random_order);
+    for (int i = threads - 1; i > 0 && schedule > 1; i--)
+        std::swap(order[size_t(i)], order[random_below(unsigned(i) + 1)]);
     for (size_t i = 0; i < order.size(); i++) following[size_t(order[i])] = order[(i + 1) % order.size()];
     following[size_t(threads)] = order[0];
 }
@@ -159,7 +169,7 @@ static void run_job(const std::string &path) {
             fields = fscanf(file, "%lf", &limit_s);
         } else if (w == "schedule") {
             fields = fscanf(file, "%d", &schedule);
-            random_order.seed(unsigned(schedule));
+            random_state = (unsigned long long)schedule;
         } else if (w == "buffer") {
             size_t bytes;
             wanted = 6;

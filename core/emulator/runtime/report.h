@@ -74,13 +74,17 @@ extern "C" void wde_fail(const char *kind, const char *message, int line) { fail
 // Where an address lies, for people.
 static std::string describe(const char *p) {
     char b[300];
+    if (wde_current && p < (char *)wde_current->stack && p >= (char *)wde_current->stack - 64 * STACK) {
+        snprintf(b, sizeof b, "the stack of a thread, over its %zu KB", STACK / 1024);
+        return b;
+    }
     for (const Variable &v : variables)
         if (p >= v.place - GAP && p < v.place + v.bytes + GAP) {
             snprintf(b, sizeof b, "byte %ld of %zu of shared %s", long(p - v.place), v.bytes, v.name);
             return b;
         }
-    for (const auto &item : buffers) {
-        const Buffer &g = item.second;
+    for (const Buffer *buffer : buffers) {
+        const Buffer &g = *buffer;
         if (p >= g.place - FAR && p < g.place + g.bytes + FAR) {
             snprintf(b, sizeof b, "byte %ld of %zu of argument %s", long(p - g.place), g.bytes, g.name.c_str());
             return b;
@@ -88,13 +92,8 @@ static std::string describe(const char *p) {
     }
     if ((unsigned char *)p >= wde_arena && (unsigned char *)p < wde_arena + ARENA)
         return "shared memory outside every variable";
-    for (const wde_fiber &f : fibers) {
-        if (p >= (char *)f.stack - 4096 && p < (char *)f.stack) {
-            snprintf(b, sizeof b, "the stack of a thread, over its %zu KB", STACK / 1024);
-            return b;
-        }
+    for (const wde_fiber &f : fibers)
         if (p >= (char *)f.stack && p < (char *)f.stack + f.stack_bytes) return "a local variable of a thread";
-    }
     snprintf(b, sizeof b, "address %p, which is in no buffer", (const void *)p);
     return b;
 }
@@ -113,8 +112,8 @@ static std::vector<void *> interrupted(void *context) {
 static void on_fault(int number, siginfo_t *info, void *context) {
     char *address = (char *)info->si_addr;
     if (number == SIGSEGV)
-        for (auto &item : buffers) {
-            Buffer &g = item.second;
+        for (Buffer *buffer : buffers) {
+            Buffer &g = *buffer;
             if (g.constant && !g.open && address >= g.place && address < g.place + g.bytes) {
                 // A write to an input: let it happen, and compare when the kernel is done.
                 g.open = true;
@@ -154,8 +153,10 @@ extern "C" void __ubsan_on_report() {
     char *address = nullptr;
     __ubsan_get_current_report_data(&kind, &message, &file, &line, &column, &address);
     const std::string k = kind;
+    std::string told = message;  // "Index 4 out of bounds …"
+    if (!told.empty() && told[0] >= 'A' && told[0] <= 'Z') told[0] = char(told[0] - 'A' + 'a');
     const bool harmless = k.find("overflow") != std::string::npos && k.find("pointer") == std::string::npos;
-    if (harmless || k.find("shift") != std::string::npos) return tell("warning", message, int(line));
-    fail("undefined", message, int(line));
+    if (harmless || k.find("shift") != std::string::npos) return tell("warning", told, int(line));
+    fail("undefined", told, int(line));
 }
 #endif

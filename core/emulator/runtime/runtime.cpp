@@ -13,8 +13,6 @@
 #include <utility>
 
 #include <algorithm>
-#include <map>
-#include <random>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,8 @@
 
 static size_t arena_used, arena_declared;
 static size_t fixed_used = FIXED;
-static std::vector<Variable> fixed_variables;
+static Variable fixed_variables[64];  // plain data: it is filled before constructors here have run
+static int fixed_count;
 
 static WDE_RAW void fill(unsigned char *p, size_t bytes) {  // NaN as float, huge as int
     auto *q = (volatile unsigned *)p;
@@ -25,7 +26,7 @@ static void begin_shared_memory() {
     __asan_poison_memory_region(wde_arena, ARENA);
 #endif
     if (dynamic_bytes) offer({"dynamic memory", (char *)WDE_DYNAMIC, dynamic_bytes, 0});
-    for (const Variable &v : fixed_variables) offer(v);
+    for (int i = 0; i < fixed_count; i++) offer(fixed_variables[i]);
     arena_used = 1024 + ((dynamic_bytes + 15) & ~size_t(15)) + GAP;
     arena_declared = 0;
     forget_accesses();
@@ -51,11 +52,11 @@ static const char *fixed_problem;
 
 extern "C" void *wde_shared_fixed(size_t size, size_t align, const char *name, int line) {
     const size_t at = aligned(fixed_used, std::max(align, size_t(16)));
-    if (at + size + GAP > ARENA) {
-        fixed_problem = "more than 48 KB of shared memory at file scope";
+    if (at + size + GAP > ARENA || fixed_count == 64) {
+        fixed_problem = "unsupported: more than 100 KB or 64 variables of shared memory at file scope";
         return wde_arena + FIXED;
     }
     fixed_used = at + ((size + 15) & ~size_t(15)) + GAP;
-    fixed_variables.push_back({name, (char *)wde_arena + at, size, line});
+    fixed_variables[fixed_count++] = {name, (char *)wde_arena + at, size, line};
     return wde_arena + at;
 }

@@ -36,7 +36,7 @@ struct Variable {  // in shared memory
     int line;
 };
 struct Buffer {  // a kernel's argument
-    std::string name;
+    std::string key, name;  // by case and name; as told to people
     char *place = nullptr;
     size_t bytes = 0;
     bool constant = false;
@@ -49,7 +49,7 @@ static std::vector<wde_fiber> fibers;
 static std::vector<int> following;  // the fibre to try after this one; at the end, the first
 static std::vector<Warp> warps;
 static std::vector<Variable> variables;
-static std::map<std::string, Buffer> buffers;  // by case and name
+static std::vector<Buffer *> buffers;  // never freed: they stay where they are
 static wde_fiber outside;                      // the one that isn't a thread of a block
 static int threads, alive;
 static unsigned barrier_epoch;  // barriers that this block has passed
