@@ -19,6 +19,7 @@ from .errors import UsageError, WarpdeckError
 from .expr import compile_expr, near
 from .model import Candidate, Case, Config, Launch, Role, Trust
 from .space import SearchSpace, value_text
+from .tensors import FUNCTIONS, on_tensors, uses_torch
 
 MAX_BYTES = 64 * 2**30  # of one case's buffers together
 MAX_BLOCK_THREADS = 1024  # on every CUDA device; also of blockDim.x and .y
@@ -344,11 +345,20 @@ class Workload:
         try:
             spec.loader.exec_module(module)
         except Exception as e:
-            raise UsageError(f"{path}: {type(e).__name__}: {e}") from e
+            hint = '; install it: pip install "warpdeck[rl]", or torch alone' if _lacks_torch(e) else ""
+            raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}") from e
         reference: Callable[..., Any] | None = getattr(module, "reference", None)
         if not callable(reference):
             raise UsageError(f"{path}: no function reference(**arguments)")
+        if uses_torch(path.read_text(encoding="utf-8")):
+            for name in FUNCTIONS:
+                if callable(getattr(module, name, None)):
+                    setattr(module, name, on_tensors(getattr(module, name)))
         return module
+
+
+def _lacks_torch(error: Exception) -> bool:
+    return isinstance(error, ModuleNotFoundError) and error.name == "torch"
 
 
 def _whole(text: str, env: Mapping[str, Any]) -> int:

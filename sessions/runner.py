@@ -24,10 +24,12 @@ from ..core.devices.base import Device
 from ..core.devices.recorded import RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation
+from ..core.sandbox import allow_unsandboxed
 from ..kernels.imported import open_workload
 from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
+from .authoring import whole
 from .devices import SharedDevice
 from .events import AGENT_KINDS, Kind, Lifecycle
 from .explain import explain
@@ -190,6 +192,9 @@ class _Run:
         resumed = self._before.seq > 0
         self._log.sink(Kind.STATE, {"state": Lifecycle.RUNNING, "reason": "resumed" if resumed else ""})
         spec = RunSpec.from_json(self._store.header().get("spec") or {})
+        allow_unsandboxed(spec.allow_unsandboxed)
+        if spec.parts is not None:
+            spec = whole(self._store, spec, self._context())
         with ExitStack() as stack:
             stack.push(self._leave_device)
             device = self._device.open(spec)
@@ -230,9 +235,10 @@ class _Run:
     def _verdict(self, report: SearchReport, state: RunState) -> tuple[Lifecycle, ExitCode, str]:
         if report.reason == "stopped":
             return Lifecycle.CANCELLED, ExitCode.INTERRUPTED, self._control.stop_reason or "stopped"
-        if state.best is None and not state.counts and report.reason == "time":
+        found = state.best is not None or bool((state.result or {}).get("best"))
+        if not found and not state.counts and report.reason == "time":
             return Lifecycle.FINISHED, ExitCode.BUDGET, "the time limit ended it before anything was measured"
-        if state.best is None:
+        if not found:
             failures = ", ".join(f"{count} {status}" for status, count in state.counts.items())
             return Lifecycle.FAILED, ExitCode.RUN_FAILED, f"no configuration worked ({failures})"
         if report.reason == "time":
@@ -353,17 +359,21 @@ class _Run:
                 "git": facts.git_revision(workload.folder),
             }
         )
-        if device.recorded and spec.device == "auto":
+        if (device.recorded or device.emulated) and spec.device == "auto":
             self._message("info", f"no CUDA GPU here; {device.label}")
         notes: list[str] = []
+        if workload.generated_reference:
+            checks = workload.origins.get("checks", "nothing cross-checked it")
+            notes.append(f"generated reference ({workload.generated_reference}): {checks}")
+            self._message("warning", notes[0])
         if isinstance(bench.backend, RecordedBackend):
             if bench.backend.stale:
                 cases = ", ".join(bench.backend.stale)
                 self._message(
                     "warning", f"recorded from another version of the kernel's source: case {cases}"
                 )
-            notes = bench.backend.notes
-            for text in notes:
+            notes += bench.backend.notes
+            for text in bench.backend.notes:
                 self._message("info", text)
             if bench.backend.nvml:
                 self._log.sink(Kind.SAMPLE, bench.backend.nvml)
@@ -374,6 +384,8 @@ class _Run:
                 "agent": spec.agent,
                 "seed": spec.seed,
                 "space": spec.space,
+                "origins": dict(workload.origins),
+                "from": spec.origin,
                 "cases": [{"name": case.name, "params": dict(case.params)} for case in bench.cases],
                 "device": device.to_json(),
                 "protocol": _protocol(bench),
