@@ -6,7 +6,6 @@ library may crash whoever loads it.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import json
 import os
@@ -22,12 +21,13 @@ from typing import Any
 from ..telemetry import nvml, sanitizer
 from ..telemetry.ncu import run
 from ..telemetry.ncu.errors import NcuError
+from . import sandbox
+from .environment import without_secrets
 from .errors import WarpdeckError
 from .probes import PROBES
 
 PROBE_TIMEOUT_S = 60
 MIN_FREE_BYTES = 2 << 30
-LANDLOCK_CREATE_RULESET = 444  # the same system call number on every architecture
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def examine(
         ("ncu-report", _ncu_report),
         ("nvdisasm", _nvdisasm),
         ("compute-sanitizer", _sanitizer),
+        ("sandbox", _sandbox),
         ("bubblewrap", _bubblewrap),
         ("landlock", _landlock),
         ("user namespaces", _user_namespaces),
@@ -103,6 +104,7 @@ def _run(*command: str, timeout: float = 10) -> tuple[int, str]:
             errors="replace",
             timeout=timeout,
             stdin=subprocess.DEVNULL,
+            env=without_secrets(),
         )
     except subprocess.TimeoutExpired:
         return 124, f"no answer within {timeout:g} s"
@@ -175,7 +177,12 @@ def _probes() -> list[Check]:
     command = (sys.executable, "-m", "warpdeck.core.probes")
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            env=without_secrets(),
         )
         output, ended = done.stdout, f"exit status {done.returncode}"
     except subprocess.TimeoutExpired as error:
@@ -271,31 +278,24 @@ def _sanitizer() -> Check:
     )
 
 
+def _sandbox() -> Check:
+    """What code that a model or a client wrote would run in."""
+    found = sandbox.layers()
+    if found.best is sandbox.Layer.NONE:
+        return Check("sandbox", False, "nothing isolates code of others here", sandbox.REMEDY)
+    return Check("sandbox", True, f"code of others runs under {', '.join(found.active)}")
+
+
 def _bubblewrap() -> Check:
-    path = shutil.which("bwrap")
-    remedy = "only to run generated or remote kernels: apt-get install bubblewrap"
-    if path is None:
-        return Check("bubblewrap", False, "not found", remedy)
-    status, text = _run(path, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true")
-    if status:
-        return Check(
-            "bubblewrap",
-            False,
-            f"{path} can't make a sandbox: {text[:200]}",
-            "allow unprivileged user namespaces",
-        )
-    return Check("bubblewrap", True, f"{path} works")
+    found = sandbox.layers().bubblewrap
+    remedy = "only for generated or remote code: apt-get install bubblewrap, and allow user namespaces"
+    return Check("bubblewrap", found.works, found.detail, "" if found.works else remedy)
 
 
 def _landlock() -> Check:
-    remedy = "only to isolate untrusted kernels: Linux 5.13 or newer, with lsm=…,landlock on its command line"
-    if platform.system() != "Linux":
-        return Check("landlock", False, f"not on {platform.system()}", remedy)
-    library = ctypes.CDLL(None, use_errno=True)
-    abi = library.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))
-    if abi < 1:
-        return Check("landlock", False, os.strerror(ctypes.get_errno()), remedy)
-    return Check("landlock", True, f"ABI {abi}")
+    found = sandbox.layers().landlock
+    remedy = "only for generated or remote code: Linux 5.13 or newer, with lsm=…,landlock on its command line"
+    return Check("landlock", found.works, found.detail, "" if found.works else remedy)
 
 
 def _user_namespaces() -> Check:

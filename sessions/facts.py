@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ..core import versions as core_versions
+from ..core.environment import without_secrets
 
 
 def versions() -> dict[str, str]:
@@ -32,6 +33,7 @@ def git_revision(folder: Path) -> str | None:
             text=True,
             timeout=5,
             check=False,
+            env=without_secrets(),
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any
 
 from . import nvml
+from .environment import without_secrets
 from .nvml import Selector
 
 KINDS = ("fast", "slow")
@@ -113,6 +114,7 @@ class Helper:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=without_secrets(),
                 text=True,
             )
         except OSError as error:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .environment import without_secrets
+
 _MARK = "WARPDECK_RUN"  # in the environment of every process of one run, whoever its parent is by then
 _GONE_S = 10.0  # the driver needs a while to tear down a hung kernel
 _POLL_S = 0.02
@@ -47,7 +49,7 @@ def run(
 
     Args:
         command: what to run.
-        environment: all of its environment.
+        environment: all of its environment; what looks like a secret is left out.
         timeout_s: when to kill it.
         log: file for its stdout and stderr, which `Ended.output` holds too (its last megabyte).
         folder: the working directory.
@@ -62,7 +64,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**environment, _MARK: mark},
+            env={**without_secrets(environment), _MARK: mark},
             cwd=folder,
             start_new_session=True,
         )

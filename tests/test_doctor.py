@@ -27,6 +27,7 @@ EXPECTED = {
     "ncu-report",
     "nvdisasm",
     "compute-sanitizer",
+    "sandbox",
     "bubblewrap",
     "landlock",
     "user namespaces",

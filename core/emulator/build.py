@@ -109,7 +109,14 @@ def find_compiler() -> Compiler:
 
     def ask(*options: str) -> str:
         try:
-            done = subprocess.run([path, *options], capture_output=True, text=True, timeout=30, check=True)
+            done = subprocess.run(
+                [path, *options],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+                env=without_secrets(),
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise EmulatorError(f"{path} doesn't run: {error}; {REMEDY}") from None
         return (done.stdout or done.stderr).strip()

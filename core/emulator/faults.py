@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..environment import without_secrets
 from ..model import Status
 from .errors import CandidateFault
 from .source import Places
@@ -93,7 +94,12 @@ def _line_of(program: Path, code: tuple[str, ...], places: Places) -> int:
         return 0
     try:
         done = subprocess.run(
-            [tool, "-i", "-e", str(program), *code], capture_output=True, text=True, timeout=20, check=False
+            [tool, "-i", "-e", str(program), *code],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env=without_secrets(),
         )
     except (OSError, subprocess.SubprocessError):
         return 0

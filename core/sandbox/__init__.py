@@ -11,13 +11,14 @@ from __future__ import annotations
 from .commands import Layer
 from .errors import SandboxError
 from .policy import Policy, default_memory
-from .probing import Layers, Probe, allow_unsandboxed, describe, layers, record, require
+from .probing import REMEDY, Layers, Probe, allow_unsandboxed, describe, layers, record, require
 from .process import Completed, end, kill_group, spawn
 from .programs import PREFIX, Sandbox, private_folder, read_file, run, run_python, wrap
 from .watch import Excess, excess
 
 __all__ = [
     "PREFIX",
+    "REMEDY",
     "Completed",
     "Excess",
     "Layer",

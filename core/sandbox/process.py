@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
+from ..environment import without_secrets
 from .commands import Layer, command
 from .errors import SandboxError
 from .launcher import FAILED, MARK
@@ -123,7 +124,7 @@ def spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     say otherwise. Raises OSError.
     """
     global _starter
-    options = {"stderr": subprocess.PIPE, "bufsize": 0, **options}
+    options = {"stderr": subprocess.PIPE, "bufsize": 0, "env": without_secrets(), **options}
     done: Future[Any] = Future()
     with _starter_lock:
         if _starter is None or not _starter.is_alive():  # also in a forked child

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..environment import without_secrets
 from . import pages
 from .container import Container, inspect
 from .counters import Counters, HotSpot, Metric
@@ -221,7 +221,7 @@ def _with_page(launch: Launch, page: pages.Page) -> Launch:
 def _run(command: Sequence[str], timeout_s: float, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a reader; its numbers must not depend on the user's locale, nor its lock on other users."""
     with tempfile.TemporaryDirectory(prefix="warpdeck-ncu-") as folder:
-        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": folder}
+        environment = {**without_secrets(), "LC_ALL": "C", "TMPDIR": folder}
         try:
             return subprocess.run(
                 command,
