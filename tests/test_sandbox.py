@@ -347,6 +347,8 @@ attempt(lambda: open("/proc/self/cwd/../../../../../.." + secret).read())
     for name, limit in (("link", 100), ("root", 100), ("pipe", 100), ("missing", 100), ("plain", 3)):
         with pytest.raises(SandboxError):
             sandbox.read_file(shared / name, limit)
+    sandbox.write_file(shared / "link", b"ours")
+    assert sandbox.read_file(shared / "link", 100) == b"ours" and secret.read_text() == "PRIVATE"
 
 
 def test_privileges_cannot_be_gained(layer):

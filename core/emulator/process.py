@@ -170,13 +170,14 @@ class Process:
             source = "-"
             if a.contents is not None:
                 source = f"in-{a.name}"
-                np.ascontiguousarray(a.contents).tofile(self._folder / source)
+                data = np.ascontiguousarray(a.contents).reshape(-1).view(np.uint8).data
+                sandbox.write_file(self._folder / source, data)
             target = f"out-{a.name}" if a.role in ("out", "inout") else "-"
             lines.append(f"buffer {case} {a.name} {a.role} {a.nbytes} {source} {target}")
         for launch in job.launches:
             numbers = " ".join(map(str, (*launch.grid, *launch.block, launch.shared)))
             lines.append(f"launch {self._entries[launch.entry]} {numbers}")
-        (self._folder / "job").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        sandbox.write_file(self._folder / "job", ("\n".join(lines) + "\n").encode())
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # what ended it is told by its last words
             self._process.stdin.write(b"job\n")

@@ -13,7 +13,7 @@ from .errors import SandboxError
 from .policy import Policy, default_memory
 from .probing import REMEDY, Layers, Probe, allow_unsandboxed, describe, layers, record, require
 from .process import Completed, end, kill_group, spawn
-from .programs import PREFIX, Sandbox, private_folder, read_file, run, run_python, wrap
+from .programs import PREFIX, Sandbox, private_folder, read_file, run, run_python, wrap, write_file
 from .watch import Excess, excess
 
 __all__ = [
@@ -42,4 +42,5 @@ __all__ = [
     "run_python",
     "spawn",
     "wrap",
+    "write_file",
 ]

@@ -144,3 +144,14 @@ def open_plain(path: Path, limit: int) -> io.FileIO:
         os.close(descriptor)
         raise SandboxError(f"{path.name}: not a plain file of at most {limit:,} bytes")
     return io.FileIO(descriptor, "r")
+
+
+def write_file(path: Path, data: bytes | memoryview) -> None:
+    """Write a file in a folder that sandboxed code can change, as a new one: never through a link of its own.
+
+    Raises OSError.
+    """
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
