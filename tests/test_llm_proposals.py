@@ -117,6 +117,15 @@ def test_what_a_source_says_changes_nothing(tmp_path):
     assert outcomes[0] == outcomes[1]
 
 
+def test_no_file_that_a_source_names_is_read_for_it(tmp_path, server):
+    names = ("/proc/kcore", "/dev/zero", "attempt-001.cu", "../../session.db", "x" * 5000)
+    server.say(*(answer(propose(f'takes 700 us\n#include "{name}"')) for name in names))
+    run = Run(tmp_path, server)
+    run.search(6)
+    hashes = {d["source_hash"] for d in run.of("evaluation")}
+    assert len(hashes) == 6 and run.bench.steps == 6
+
+
 @given(text=st.text(max_size=200))
 def test_no_text_can_end_its_own_quotation(text):
     quoted = prompts.quoted("SOURCE", text)

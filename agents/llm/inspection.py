@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 from ...core import tracing
 from ...core.check.flags import ptx_flags, refusal
 from ...core.errors import NoDeviceError, WarpdeckError
-from ...core.model import CacheMode, Candidate, Case, Trust
+from ...core.model import CacheMode, Candidate, Case
 from ...core.profiling import NcuFailure, ProfileOptions
 from ...core.toolchain import Compiled, CompileError, compile_candidate
 from ...core.toolchain.disassembly import disassemble
-from ...core.workload import LaunchSpec, Variant
-from ...kernels.loader import source_hash
+from ...core.workload import LaunchSpec
 from ..base import Context
 from .history import Attempt
-from .ledger import candidate_of
+from .ledger import candidate_of, generated
 from .settings import LlmSettings
 
 if TYPE_CHECKING:
@@ -62,9 +61,7 @@ class Inspector:
             file = Path(place) / "draft.cu"
             file.write_text(source, encoding="utf-8")
             launches = tuple(LaunchSpec(entry, ("1",), ("1",)) for entry in entries)
-            variant = Variant(
-                "draft", file, "cuda", entries[0], launches, source_hash(file), trust=Trust.GENERATED
-            )
+            variant = generated("draft", file, launches)
             workload = replace(self._bench.workload, variants={"draft": variant})
             candidate = Candidate("draft", {}, variant.source_hash)
             try:

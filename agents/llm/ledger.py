@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...core.errors import NoDeviceError, WarpdeckError
+from ...core.errors import NoDeviceError, UsageError, WarpdeckError
 from ...core.model import Candidate, Config, Launch, Status, Trust
 from ...core.ranking import identity
 from ...core.stats import Verdict
-from ...core.workload import Variant
-from ...kernels.loader import source_hash
+from ...core.workload import LaunchSpec, Variant
 from ..base import Context
 from . import prompts
 from .history import Attempt, History, microseconds, past_attempts
@@ -35,17 +36,19 @@ def prepare(bench: Bench, context: Context) -> None:
 
 def _add(bench: Bench, context: Context, attempt: Attempt) -> Candidate:
     file = context.folder / file_name(attempt.number)
-    variant = Variant(
-        attempt.variant,
-        file,
-        "cuda",
-        attempt.launches[0].entry,
-        attempt.launches,
-        source_hash(file),
-        trust=Trust.GENERATED,
-        case_launches=dict(attempt.case_launches),
+    return bench.add_variant(
+        generated(attempt.variant, file, attempt.launches, case_launches=dict(attempt.case_launches))
     )
-    return bench.add_variant(variant)
+
+
+def generated(name: str, file: Path, launches: tuple[LaunchSpec, ...], **more: Any) -> Variant:
+    """A variant of a model's source. Its hash is of the one file: it may include none beside it, and nothing
+    that it names is read for it. Raises UsageError if it can't be read."""
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise UsageError(f"{file}: can't read the source: {error.strerror}") from None
+    return Variant(name, file, "cuda", launches[0].entry, launches, digest, trust=Trust.GENERATED, **more)
 
 
 def file_name(number: int) -> str:
