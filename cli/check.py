@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..core.errors import ExitCode
+from ..core.errors import ExitCode, UsageError
 from . import options
 from .output import json_document, line, table
 
 
 def check(
-    workload: options.Workload,
+    workload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORKLOAD|FILE.cu]",
+            help="A bundled workload's name, a workload's folder, or a .cu file that says which workload it"
+            " implements, as best.cu does.",
+        ),
+    ] = None,
     variant: options.Variant = None,
     space: Annotated[
         str | None, typer.Option("--space", metavar="NAME", help="Whose configurations.")
@@ -28,22 +36,53 @@ def check(
     ] = False,
     device: options.Device = "auto",
     size: options.Sizes = None,
+    request: Annotated[
+        Path | None,
+        typer.Option(
+            "--request",
+            metavar="FILE",
+            help="Instead: one launch again, as a session's artifacts/requests say it.",
+        ),
+    ] = None,
+    allow_unsandboxed: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unsandboxed",
+            help="Run a reference that a model wrote although no sandbox works here.",
+        ),
+    ] = False,
     seed: options.Seed = 0,
     allow_shared: options.AllowShared = False,
     as_json: options.Json = False,
 ) -> int:
     """Check a kernel against its reference: all its cases, derived ones, and its knobs' values.
 
-    With --sanitize each tool of compute-sanitizer is one more line: what it found, and where. Exit code 0
-    only if everything is right, else 5.
+    With --sanitize each tool of compute-sanitizer is one more line: what it found, and where. --device cpu
+    emulates: right or wrong without a GPU. Exit code 0 only if everything is right, else 5.
     """
+    from ..core.sandbox import allow_unsandboxed as allow
+
+    allow(allow_unsandboxed)
+    if request is not None:
+        if workload is not None or variant is not None or space is not None or size:
+            raise UsageError("--request says what is run: leave WORKLOAD, --variant, --space and --size out")
+        return _replay(request, device, seed, allow_shared, as_json)
+    if workload is None:
+        raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
     from ..core.verify import verify
+    from ..kernels.bare import SPACE, read_bare
     from ..kernels.loader import load_workload
     from ..kernels.recordings import open_device
     from ..sessions.contenders import implementation
 
-    loaded = load_workload(workload)
-    implemented, chosen = implementation(loaded, variant, space)
+    if workload.endswith(".cu"):
+        if variant is not None or space is not None:
+            raise UsageError(f"{workload} is the variant: leave --variant and --space out")
+        loaded, implemented = read_bare(Path(workload))
+        chosen = loaded.space(SPACE)
+    else:
+        loaded = load_workload(workload)
+        implemented, chosen = implementation(loaded, variant, space)
     opened = open_device(device, allow_shared=allow_shared)
     try:
         found = verify(
@@ -60,9 +99,12 @@ def check(
     finally:
         opened.close()
     if as_json:
-        json_document(found.to_json())
+        json_document({**found.to_json(), "origins": dict(loaded.origins)})
     else:
         line(f"{found.workload}, variant {found.variant}, {found.device.label}")
+        if loaded.generated_reference:
+            checks = loaded.origins.get("checks", "not cross-checked")
+            line(f"reference: {loaded.generated_reference}; {checks}")
         table(
             ["case", "role", "status", "largest error", "reason"],
             [
@@ -78,6 +120,22 @@ def check(
             checked += "; the last failed: " + " ".join(f"{k}={v}" for k, v in found.config.items())
         line(f"{found.status}: {found.reason or 'nothing wrong found'} ({checked})")
     return ExitCode.OK if found.ok else ExitCode.VERIFICATION
+
+
+def _replay(file: Path, device: str, seed: int, allow_shared: bool, as_json: bool) -> int:
+    """Run a replay request, and print its verdict and time."""
+    from ..sessions.replayed import replay
+
+    found = replay(file, None if device == "auto" else device, seed=seed or None, allow_shared=allow_shared)
+    document = found.to_json()
+    if as_json:
+        json_document(document)
+    else:
+        line(f"{document['request']}: {document['workload']}, {found.device.label}")
+        time = document["median_ms"]
+        said = "not timed: emulated" if time is None else f"median {time * 1e3:.2f} µs"
+        line(f"{found.status}: {document['reason'] or 'nothing wrong found'} ({said})")
+    return ExitCode.OK if found.status == "ok" else ExitCode.VERIFICATION
 
 
 def register(app: typer.Typer) -> None:

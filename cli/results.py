@@ -19,6 +19,9 @@ def show_result(document: Mapping[str, Any]) -> None:
         f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
         f" {_protocol(document, protocol)}"
     )
+    for note in document.get("notes") or ():
+        if str(note).startswith("generated reference"):
+            line(f"  {note}")
     counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
     line(f"  evaluations: {counts}")
     line()

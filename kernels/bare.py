@@ -19,7 +19,7 @@ from ..core.errors import UsageError
 from ..core.model import Config, Trust
 from ..core.space import SearchSpace
 from ..core.workload import LaunchSpec, Variant, Workload
-from .loader import load_workload, source_hash
+from .loader import load_workload, lone_hash
 
 MARK = "// warpdeck-kernel: "
 HEAD_LINES = 40
@@ -70,7 +70,7 @@ def read_bare(file: Path) -> tuple[Workload, Variant]:
         entry = first[0].entry
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise UsageError(f"{file}: its comment {MARK.strip()} names no launches: it is damaged") from None
-    digest = source_hash(file)
+    digest = lone_hash(file)
     variant = Variant(
         f"{file.stem}@{digest[:8]}",
         file.resolve(),

@@ -119,6 +119,17 @@ def source_hash(file: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def lone_hash(file: Path) -> str:
+    """Sixteen hex digits over one file, whatever it includes: of code that may be anyone's.
+
+    Raises UsageError if it can't be read.
+    """
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError as e:
+        raise UsageError(f"{file}: can't read the source: {e.strerror}") from None
+
+
 def _siblings(path: Path, text: bytes) -> list[Path]:
     if path.suffix == ".py":
         candidates = _imported(path, text)

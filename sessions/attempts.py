@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..core.model import Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.imported import open_workload
-from ..kernels.loader import source_hash
+from ..kernels.loader import lone_hash
 from . import paths
 from .events import Kind
 from .spec import RunSpec
@@ -126,7 +126,7 @@ def _variants(store: SessionStore, workload: Workload) -> dict[str, Variant]:
                 "cuda",
                 launches[0].entry,
                 launches,
-                source_hash(file),
+                lone_hash(file),
                 trust=Trust.GENERATED,
                 case_launches=special,
                 precision=data.get("precision"),

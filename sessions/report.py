@@ -9,12 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import WarpdeckError
+from ..core.errors import UsageError, WarpdeckError
 from ..core.model import Evaluation
 from . import paths
+from .attempts import attempts
 from .best import standalone
 from .entries import Entry
 from .events import Kind
+from .outputs import write_outputs
 from .state import RunState
 from .store import SessionStore
 
@@ -49,6 +51,8 @@ def tune_document(store: SessionStore, state: RunState | None = None) -> dict[st
         else None,
         "counts": dict(state.counts),
         "notes": list(info.data.get("notes") or ()) if info else [],
+        "origins": dict(info.data.get("origins") or {}) if info else {},
+        "from": info.data.get("from") if info else None,
         "provisional": not result,
     }
     if result:
@@ -156,7 +160,8 @@ def last_evaluation(store: SessionStore, candidate: str) -> Evaluation | None:
 
 
 def history_document(store: SessionStore) -> dict[str, Any]:
-    """What history.json holds: every evaluation in order, with each case's summary but not its samples."""
+    """What history.json holds: every attempt of an agent of sources, and every evaluation in order, with each
+    case's summary but not its samples."""
     evaluations = []
     for event in store.events(kinds=[Kind.EVALUATION]):
         data = dict(event.data)
@@ -165,30 +170,43 @@ def history_document(store: SessionStore) -> dict[str, Any]:
             for measured in data.get("measurements") or ()
         ]
         evaluations.append({"t": event.t, **data})
-    return {"schema_version": SCHEMA_VERSION, "session": store.id, "evaluations": evaluations}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "session": store.id,
+        "attempts": attempts(store),
+        "evaluations": evaluations,
+    }
 
 
 def write_artifacts(
     store: SessionStore, state: RunState, message: Callable[[str, str], None]
 ) -> Iterator[tuple[str, str]]:
-    """Write history.json, summary.json and the best kernel into the session; yield (name, relative path).
+    """Write history.json, summary.json, the best kernel, and what `outputs` writes; yield (name, path).
 
     `message(level, text)` hears of a best kernel that can't stand alone. Raises WarpdeckError for a disk
     that can't be written.
     """
     folder = store.folder / paths.ARTIFACTS
-    for name, document in (("history", history_document(store)), ("summary", tune_document(store, state))):
+    history = history_document(store)
+    for name, document in (("history", history), ("summary", tune_document(store, state))):
         write_text(folder / f"{name}.json", json_text(document))
         yield name, f"{paths.ARTIFACTS}/{name}.json"
-    if state.best is None:
-        return
+    if state.best is not None or (state.result or {}).get("best"):
+        try:
+            file, text = standalone(store, state)
+        except WarpdeckError as error:
+            message("warning", f"no standalone kernel: {error}")
+        else:
+            write_text(folder / file, text)
+            yield "best", f"{paths.ARTIFACTS}/{file}"
+    if (state.info and state.info.device and state.info.device.recorded) and not history["attempts"]:
+        return  # a recording's kernel may not even be here
     try:
-        file, text = standalone(store, state)
-    except WarpdeckError as error:
-        message("warning", f"no standalone kernel: {error}")
-        return
-    write_text(folder / file, text)
-    yield "best", f"{paths.ARTIFACTS}/{file}"
+        yield from write_outputs(store, state, history["attempts"])
+    except UsageError as error:
+        message("warning", f"not all outputs were written: {error}")
+    except OSError as error:
+        raise WarpdeckError(f"can't write {error.filename or folder}: {error.strerror}") from None
 
 
 def json_text(document: Mapping[str, Any]) -> str:

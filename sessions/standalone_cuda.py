@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.expr import FUNCTIONS, compile_expr
-from ..core.model import Config
+from ..core.model import Config, Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.bare import fixed, head_line
 from .choices import Choice
@@ -55,7 +55,7 @@ def generate(
     Raises UsageError for launch expressions that have no C++ form.
     """
     headers: dict[str, None] = {}
-    source = _inlined(variant.file.resolve(), headers, [])
+    source = _whole(variant, headers)
     configs: list[Config] = []
     plans: list[Plan] = []
     for choice in choices:
@@ -118,7 +118,7 @@ def baked(variant: Variant, config: Config) -> tuple[str, dict[str | None, list[
     The text has the toolkit's headers first, then the knobs as macros, and keeps the kernels' names.
     """
     headers: dict[str, None] = {}
-    source = _inlined(variant.file.resolve(), headers, [])
+    source = _whole(variant, headers)
     entries = [spec.entry for spec in variant.launches]
     lines = [*(f"#include <{name}>" for name in headers), *_macros(config)]
     text = "\n".join([*lines, _capped(source, entries, config).strip("\n")]) + "\n"
@@ -145,7 +145,13 @@ def _capped(source: str, entries: Sequence[str], config: Config) -> str:
     return source
 
 
-def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> str:
+def _whole(variant: Variant, headers: dict[str, None]) -> str:
+    """The variant's text with its own headers in place. Of code of others nothing else is read."""
+    own = variant.trust not in (Trust.GENERATED, Trust.REMOTE)
+    return _inlined(variant.file.resolve(), headers, [], own=own)
+
+
+def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path], *, own: bool = True) -> str:
     """The file with its own folder's headers in place, and the toolkit's collected."""
     text = path.read_text(encoding="utf-8")
 
@@ -153,11 +159,10 @@ def _inlined(path: Path, headers: dict[str, None], inside: Sequence[Path]) -> st
         name = match[1] or match[2]
         if name == "warpdeck/trace.cuh":
             return _no_markers()
-        own = (path.parent / name).resolve()
-        if own.is_file() and own not in inside:
-            return _inlined(own, headers, [*inside, path])
-        if not own.is_file():
-            headers[name] = None
+        sibling = (path.parent / name).resolve()
+        if own and sibling.is_file():
+            return "" if sibling in inside else _inlined(sibling, headers, [*inside, path])
+        headers[name] = None
         return ""
 
     return _INCLUDE.sub(replace, _PRAGMA_ONCE.sub("", text))
@@ -203,8 +208,7 @@ def _host(
         f"std::fabs(std::log(double({p}_) / double(c[{i}])))" for i, p in enumerate(workload.params)
     )
     lines = [
-        "#ifndef __CUDACC_RTC__",
-        "#include <cmath>\n#include <cuda_runtime.h>",
+        "#ifndef __CUDACC_RTC__  // nvcc knows the runtime and the functions of <cmath> without an include",
         "",
         _HOST_FUNCTIONS,
         "",
