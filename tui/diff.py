@@ -21,7 +21,7 @@ LEAST_FOLD = 3  # fewer hidden lines aren't worth a row that says so
 ALIKE = 0.5  # share of two lines' words in common from which one is the other, changed
 MOST_PAIRS = 40_000  # comparisons for aligning one block; beyond, lines are aligned in order
 LEAST_ANCHOR = 4  # characters of a line that may be matched by being unique
-_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_WORD = re.compile(r"\w+|\s+|\+\+|--|->|::|&&|\|\||<<|>>|[-+*/%&|^<>=!]=|[^\w\s]")
 
 
 class Row(NamedTuple):

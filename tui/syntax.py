@@ -65,7 +65,7 @@ def highlight(lines: Sequence[str], file: str) -> tuple[tuple[Run, ...], ...]:
     lexer = _LEXERS.get(PurePath(file).suffix, TextLexer)(stripnl=False, ensurenl=False)
     found: list[list[Run]] = [[]]
     column = 0
-    for token, text in lexer.get_tokens("\n".join(lines)):
+    for token, text in lexer.get_tokens("".join(f"{line}\n" for line in lines)):
         part = _part(token)
         for number, piece in enumerate(text.split("\n")):
             if number:

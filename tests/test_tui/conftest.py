@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import unicodedata
 from collections.abc import AsyncIterator, Callable
@@ -298,3 +299,21 @@ class Kit:
 @pytest.fixture
 def kit() -> Kit:
     return Kit()
+
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+@pytest.fixture
+def snapshot_text() -> Callable[[str, str], None]:
+    """Compare a screen's text with the stored one; `WARPDECK_UPDATE_SNAPSHOTS=1` stores it anew."""
+
+    def check(name: str, text: str) -> None:
+        shown = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+        file = SNAPSHOTS / f"{name}.txt"
+        if os.environ.get("WARPDECK_UPDATE_SNAPSHOTS") == "1":
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(shown, encoding="utf-8")
+        assert shown == file.read_text(encoding="utf-8"), f"{file.name} differs"
+
+    return check

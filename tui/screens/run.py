@@ -56,7 +56,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             "less_than_sign", "speed(-1)", "Speed", key_display="<>", id="replay.slower", tooltip="Slower"
         ),
         Binding("greater_than_sign", "speed(1)", "Faster", show=False, id="replay.faster"),
-        Binding("z", "zoom", "Zoom", id="run.zoom", tooltip="Maximise the focused pane, or back"),
+        Binding("z", "zoom", "Zoom", show=False, id="run.zoom", tooltip="Maximise the focused pane, or back"),
         Binding(
             "p", "next_plot", "Next plot", show=False, id="run.plot", tooltip="Show the next pane on top"
         ),
@@ -64,7 +64,14 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         Binding("c", "counters", "Counters", id="run.counters", tooltip="The configuration's counters"),
         Binding("s", "source", "Source", id="run.source", tooltip="What changed in the source"),
         Binding("m", "pick", "Pick", show=False, id="run.pick", tooltip="Pick an attempt to compare with"),
-        Binding("y", "copy", "Copy", id="run.copy", tooltip="Copy the marked or the best configuration"),
+        Binding(
+            "y",
+            "copy",
+            "Copy",
+            show=False,
+            id="run.copy",
+            tooltip="Copy the marked or the best configuration",
+        ),
         Binding("question_mark", "help", "Help", key_display="?", id="run.help"),
         Binding("q", "leave", "Quit", id="run.quit", tooltip="Leave the console; the run goes on"),
         *(

@@ -247,8 +247,7 @@ class SourceScreen(Screen[None]):
     @on(Input.Submitted, "#prompt")
     def _answered(self, event: Input.Submitted) -> None:
         self._close_prompt()
-        if not self.pane.search(event.value) and event.value:
-            self.notify(f"no line has {event.value!r}", severity="warning", markup=False)
+        self.pane.search(event.value)  # the frame says how many there are
 
     def on_key(self, event: Key) -> None:
         """escape leaves the prompt."""

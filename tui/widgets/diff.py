@@ -105,7 +105,7 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
         if self._view.hunks:
             self.jump_hunk(1)
         else:
-            self.scroll_home(animate=False, immediate=True)
+            self._scroll(0)
             self.post_message(self.Moved())
 
     @property
@@ -147,7 +147,7 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
         self._lay_out()
         self._search()
         if kept is not None:
-            self.scroll_to(y=int(self._starts[self._nearest(kept)]), animate=False, immediate=True)
+            self._scroll(int(self._starts[self._nearest(kept)]))
         self.post_message(self.Moved())
 
     def _nearest(self, row: Row) -> int:
@@ -213,9 +213,9 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
         self._hunk = (at + direction) % len(hunks)
         self._reach(hunks[self._hunk])
 
-    def search(self, query: str) -> int:
-        """Look for text, and go to the first match from here on; how many there are. Lower case finds both.
-        Folded lines that match are unfolded."""
+    def search(self, query: str) -> None:
+        """Look for text, and go to the first match from here on. Lower case finds both. Where only folded
+        lines match, they are unfolded."""
         self._query, self._match = query, None
         self._search()
         if query and not self._matches and self.fold and self._hidden_match():
@@ -226,7 +226,6 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
             self.jump_match(1)
         self.refresh()
         self.post_message(self.Moved())
-        return len(self._matches)
 
     def _hidden_match(self) -> bool:
         return self._pair is not None and any(self._finds(line) for line in self._pair.diff.new)
@@ -259,9 +258,13 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
         y, top = int(self._starts[row]), self.scroll_offset.y
         height = max(1, self.scrollable_content_region.height)
         if not top + 1 <= y < top + max(2, height * 2 // 3):
-            self.scroll_to(y=max(0, y - ABOVE), animate=False, immediate=True)
+            self._scroll(max(0, y - ABOVE))
         self.refresh()
         self.post_message(self.Moved())
+
+    def _scroll(self, y: int) -> None:
+        # By force: a scrollbar that this layout brings isn't there yet, and without one nothing scrolls.
+        self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
     # Painting
 
