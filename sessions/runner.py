@@ -19,12 +19,12 @@ from typing import Any
 from ..agents import registry
 from ..agents.base import Context, SearchReport, search, step_of
 from ..agents.primed import Primed
+from ..core import sandbox
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
 from ..core.devices.recorded import RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
-from ..core.model import Evaluation
-from ..core.sandbox import allow_unsandboxed
+from ..core.model import Evaluation, Trust
 from ..kernels.imported import open_workload
 from ..telemetry.sampler import Sampler
 from . import facts, paths
@@ -192,7 +192,7 @@ class _Run:
         resumed = self._before.seq > 0
         self._log.sink(Kind.STATE, {"state": Lifecycle.RUNNING, "reason": "resumed" if resumed else ""})
         spec = RunSpec.from_json(self._store.header().get("spec") or {})
-        allow_unsandboxed(spec.allow_unsandboxed)
+        sandbox.allow_unsandboxed(spec.allow_unsandboxed)
         if spec.parts is not None:
             spec = whole(self._store, spec, self._context())
         with ExitStack() as stack:
@@ -362,10 +362,17 @@ class _Run:
         if (device.recorded or device.emulated) and spec.device == "auto":
             self._message("info", f"no CUDA GPU here; {device.label}")
         notes: list[str] = []
+        trusts = {workload.trust, *(variant.trust for variant in workload.variants.values())}
+        if spec.agent == "llm" or trusts & {Trust.GENERATED, Trust.REMOTE}:
+            isolation = sandbox.record()
+            self._store.set_header({"sandbox": isolation})
+            if not isolation["isolated"]:
+                notes.append("code of others runs without a sandbox here")
+                self._message("warning", notes[-1])
         if workload.generated_reference:
             checks = workload.origins.get("checks", "nothing cross-checked it")
             notes.append(f"generated reference ({workload.generated_reference}): {checks}")
-            self._message("warning", notes[0])
+            self._message("warning", notes[-1])
         if isinstance(bench.backend, RecordedBackend):
             if bench.backend.stale:
                 cases = ", ".join(bench.backend.stale)

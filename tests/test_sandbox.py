@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -19,7 +20,17 @@ import pytest
 from warpdeck.core import sandbox
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import Status
-from warpdeck.core.sandbox import Layer, Layers, Policy, Probe, Sandbox, SandboxError, filters, probing
+from warpdeck.core.sandbox import (
+    Layer,
+    Layers,
+    Policy,
+    Probe,
+    Sandbox,
+    SandboxError,
+    commands,
+    filters,
+    probing,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are for Linux")
 
@@ -401,6 +412,39 @@ def test_a_sandboxed_process_ends_with_whoever_started_it(layer, tmp_path):
     assert leftover("marker-of-an-orphan") == []
 
 
+@pytest.mark.parametrize("abi", [1, 2, 3, 4, 5])
+def test_an_older_landlock_holds_too(abi, tmp_path, monkeypatch):
+    """What the kernel of that time can't refuse, the filter does."""
+    if not sandbox.layers().landlock.works or commands.landlock_abi() < abi:
+        pytest.skip(sandbox.layers().landlock.detail)
+    monkeypatch.setattr(commands, "landlock_abi", lambda: abi)
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    code = (
+        TRY
+        + """
+import _socket, signal
+victim, parent, inside = sys.argv[1], int(sys.argv[2]), os.environ["HOME"]
+attempt(lambda: open(victim))
+attempt(lambda: open(victim, "w"))
+attempt(lambda: os.truncate(victim, 0))
+attempt(lambda: os.link(victim, inside + "/link"))
+attempt(lambda: os.rename(victim, inside + "/moved"))
+attempt(lambda: open(f"/proc/{parent}/environ"))
+attempt(lambda: _socket.socket())
+attempt(lambda: os.kill(parent, 0))
+attempt(lambda: os.kill(-parent, signal.SIGTERM))
+attempt(lambda: os.pidfd_open(parent) and signal.pidfd_send_signal(os.pidfd_open(parent), 0))
+print(os.kill(os.getpid(), 0), open(inside + "/mine", "w").write("x"), flush=True)
+os.abort()
+"""
+    )
+    done = attack(Layer.LANDLOCK, code, victim, os.getpid())
+    assert done.stdout.count(b"refused") == 10 and b"DONE" not in done.stdout, done
+    assert done.returncode == -signal.SIGABRT and done.stdout.splitlines()[-1].startswith(b"None 1")
+    assert victim.read_text() == "as it was"
+
+
 def test_a_sandbox_is_quick(layer):
     times = sorted(Sandbox(Policy(), layer).run(["true"]).seconds for _ in range(7))
     assert times[0] < 0.25  # some 15 to 25 ms on an idle machine
@@ -494,3 +538,11 @@ def test_there_is_a_filter_for_this_machine():
     assert filters.supported() == (platform.machine() in ("x86_64", "aarch64"))
     code = filters.program(processes=False, by_path=True, truncate=True, signals=True)
     assert len(code) % 8 == 0 and len(code) // 8 < 4096
+
+
+def test_the_record_is_json_and_names_what_is_active():
+    found = json.loads(json.dumps(sandbox.record()))
+    layers = sandbox.layers()
+    assert found["active"] == list(layers.active) and found["allow_unsandboxed"] is False
+    assert found["isolated"] is (layers.best is not Layer.NONE)
+    assert found["bubblewrap"] == {"works": layers.bubblewrap.works, "detail": layers.bubblewrap.detail}

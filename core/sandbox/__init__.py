@@ -11,7 +11,7 @@ from __future__ import annotations
 from .commands import Layer
 from .errors import SandboxError
 from .policy import Policy, default_memory
-from .probing import REMEDY, Layers, Probe, allow_unsandboxed, describe, layers, record, require
+from .probing import REMEDY, Layers, Probe, allow_unsandboxed, layers, record, require
 from .process import Completed, end, kill_group, spawn
 from .programs import PREFIX, Sandbox, private_folder, read_file, run, run_python, wrap, write_file
 from .watch import Excess, excess
@@ -29,7 +29,6 @@ __all__ = [
     "SandboxError",
     "allow_unsandboxed",
     "default_memory",
-    "describe",
     "end",
     "excess",
     "kill_group",

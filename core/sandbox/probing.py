@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import socket
 import sys
@@ -189,11 +188,12 @@ def require(found: Layers | None = None, *, allowed: bool | None = None) -> Laye
     return found.best
 
 
-def describe() -> str:
-    """The active layers as text, for people."""
-    return ", ".join(layers().active)
-
-
-def record() -> str:
-    """`layers()` as JSON text, for a session's record."""
-    return json.dumps({**layers().to_json(), "allow_unsandboxed": _allowed.is_set()})
+def record() -> dict[str, Any]:
+    """What isolates code of others in this process, for a session's record: `layers()` in JSON form,
+    `isolated`, and whether it may run without (`allow_unsandboxed`)."""
+    found = layers()
+    return {
+        **found.to_json(),
+        "isolated": found.best is not Layer.NONE,
+        "allow_unsandboxed": _allowed.is_set(),
+    }
