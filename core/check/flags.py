@@ -76,8 +76,13 @@ _HARMLESS_CALLS = ("vprintf", "__assertfail")
 # -- PTX ------------------------------------------------------------------------------------------------
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LOCATION = re.compile(  # the one directive that ends without a semicolon
+    r"\.loc\s+\d+\s+\d+\s+\d+"
+    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?"
+)
+_DECLARES = re.compile(r"\.(?:reg|local|shared|param|global|const|pragma|branchtargets|callprototype)\b")
 _VARIABLE = re.compile(
-    r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\b(?P<type>[^;={]*?)\s(?P<name>[\w$%]+)\s*"
+    r"(?:^|[;{}])\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\b[^;={]*?\s(?P<name>[\w$%]+)\s*"
     r"(?:\[[^\]]*\]\s*)*(?:=\s*(?P<value>[^;]*))?;",
     re.MULTILINE,
 )
@@ -87,6 +92,8 @@ _INSTRUCTION = re.compile(r"(?:@!?%?[\w$]+\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<op
 _LABELS = re.compile(r"[\s{}]*(?:[\w$]+:\s*)*[\s{}]*")
 _NAMES = re.compile(r"[%A-Za-z_$][\w$]*")
 _CALLED = re.compile(r"\bcall(?:\.uni)?\s+(?:\([^)]*\)\s*,\s*)?([\w$]+)")
+_GIVEN = re.compile(r"\[\s*param\d")  # what a function is called with
+_TAKEN_BACK = re.compile(r"\bld\.param\S*\s+[^;]*\[\s*param\d")
 # Instructions that make an address of an address, and those that only read what lies there.
 _DERIVING = frozenset(
     (
@@ -137,7 +144,7 @@ def ptx_flags(ptx: str) -> tuple[Flag, ...]:
     A variable in global or constant memory is constant if every use of its address leads to loads only; an
     address that is stored, passed on or combined in another way counts as written to.
     """
-    text = _COMMENT.sub(" ", ptx)
+    text = _LOCATION.sub(" ", _COMMENT.sub(" ", ptx))
     flags = [_memory(_plain(name)) for name in _written(text)]
     for name in dict.fromkeys(_EXTERN.findall(text)):
         if name in ("malloc", "free"):
@@ -169,11 +176,11 @@ def _written(text: str) -> list[str]:
 
 
 def _bodies(text: str) -> Iterator[str]:
-    """The text of each function between its outer braces."""
+    """The text of each function between its outer braces; the next one's for one that is only declared."""
     for found in _BODY.finditer(text):
         begin = text.find("{", found.end())
-        if begin < 0 or ";" in text[found.end() : begin].partition(")")[2].rpartition(")")[2]:
-            continue  # only declared
+        if begin < 0:
+            return
         depth = 0
         for at in range(begin, len(text)):
             depth += (text[at] == "{") - (text[at] == "}")
@@ -210,16 +217,19 @@ def _written_in(body: str, variables: frozenset[str]) -> set[str]:
 
 def _instructions(body: str) -> Iterator[tuple[str, list[str], int]]:
     """Of each instruction its opcode without suffixes, the names among its operands, and how many of these
-    are its targets. What printf and assert are given isn't told."""
+    are its targets. What printf and assert are given isn't told; what isn't understood has the opcode "?"."""
     parts = body.split(";")
+    taken_back = _TAKEN_BACK.search(body) is not None
     for number, part in enumerate(parts):
-        found = _INSTRUCTION.fullmatch(
-            re.sub(r"[\s{}]*(?:[\w$]+:\s*)*[\s{}]*", "", part, count=1).rstrip(" \n\t}")
-        )
+        statement = _LABELS.sub("", part, count=1).rstrip(" \n\t}")
+        if not statement or _DECLARES.match(statement):
+            continue
+        found = _INSTRUCTION.fullmatch(statement)
         if found is None:
+            yield "?", _NAMES.findall(statement), 0
             continue
         opcode = found["opcode"].split(".")[0]
-        if found["opcode"].startswith("st.param"):
+        if found["opcode"].startswith("st.param") and _GIVEN.match(found["operands"]) and not taken_back:
             call = next((c for later in parts[number:] if (c := _CALLED.search(later))), None)
             if call is not None and call[1] in _HARMLESS_CALLS:
                 continue

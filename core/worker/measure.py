@@ -203,8 +203,8 @@ class Meter:
             batch.add([*subject.prepare(0), *subject.launches(0)])
         wanted = max(1, min(wanted, (batch.room - self._swap_cost(subject)) // self._cost(subject, cache)))
         swap = self._random.randrange(wanted)
-        # The last launch on that set is the one that is judged: nothing right may be left there by another, so
-        # that a kernel that stops working anywhere before it is found out.
+        # The last launch on that set is judged. It finds nothing right there, so that a kernel that stops
+        # working anywhere before it is found out.
         judged = wanted - 1 - (wanted - 1 - swap) % len(sets)
         for i in range(wanted):
             index = (turn + i) % len(sets)

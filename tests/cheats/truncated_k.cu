@@ -1,0 +1,8 @@
+// Leaves out the last sixteenth of k.
+extern "C" __global__ void cheat(const float *a, const float *b, float *c, long long m, long long n, long long k) {
+    const long long col = (long long)blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (col >= n) return;
+    float sum = 0.0f;
+    for (long long i = 0; i < k - k / 16; ++i) sum = fmaf(a[row * k + i], b[i * n + col], sum);
+    c[row * n + col] = sum;
+}
