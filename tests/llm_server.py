@@ -271,9 +271,13 @@ def _handler(server: LlmServer) -> type[BaseHTTPRequestHandler]:
                 {"type": "response.created", "response": {**done, "status": "in_progress"}},
                 "response.created",
             )
+            name = "response.reasoning_summary_text.delta"
+            for start in range(0, len(step.reasoning), PIECE):
+                self._chunk({"type": name, "delta": step.reasoning[start : start + PIECE]}, name)
             name = "response.output_text.delta"
             if self._texts(step, lambda piece: self._chunk({"type": name, "delta": piece}, name)):
-                self._chunk({"type": "response.completed", "response": done}, "response.completed")
+                end = f"response.{done['status']}"
+                self._chunk({"type": end, "response": done}, end)
                 self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, format: str, *args: Any) -> None:

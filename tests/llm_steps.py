@@ -24,12 +24,13 @@ class Asked:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation."""
-        return list(self.body.get("messages", ()))
+        given = self.body.get("messages") or self.body.get("input") or ()
+        return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
 
     @property
     def prompt(self) -> str:
         """All texts of the conversation."""
-        return "\n".join(str(message.get("content") or "") for message in self.messages)
+        return "\n".join(str(m.get("content") or m.get("output") or "") for m in self.messages)
 
 
 @dataclass(frozen=True)
@@ -192,21 +193,28 @@ def response(step: Step, body: Mapping[str, Any]) -> dict[str, Any]:
         {"type": "url_citation", "url": url, "title": url, "start_index": 0, "end_index": 1}
         for url in step.sources
     ]
-    part = {"type": "output_text", "text": step.text, "annotations": cited}
     output: list[dict[str, Any]] = []
     if step.reasoning:
         summary = [{"type": "summary_text", "text": step.reasoning}]
         output.append({"type": "reasoning", "id": "rs_1", "summary": summary})
+    parts: list[dict[str, Any]] = [{"type": "output_text", "text": step.text, "annotations": cited}]
+    if step.refusal:
+        parts = [{"type": "refusal", "refusal": step.refusal}]
     output.append(
-        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts}
     )
+    for known, name, arguments in step.calls:
+        item = {"type": "function_call", "id": f"fc_{known}", "call_id": known, "status": "completed"}
+        output.append({**item, "name": name, "arguments": arguments})
+    short = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(step.finish or "")
     said = step.usage or usage(0, 0)
     return {
         "id": "resp_1",
         "object": "response",
         "created_at": 0,
         "model": body.get("model"),
-        "status": "completed",
+        "status": "incomplete" if short else "completed",
+        "incomplete_details": {"reason": short} if short else None,
         "error": None,
         "output": output,
         "usage": {

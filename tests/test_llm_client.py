@@ -103,7 +103,7 @@ def test_a_wrong_answer_is_repaired_with_what_was_wrong(bed: Bed) -> None:
     server = bed.server(answer({"idea": 3}), answer('{"idea": "x", '), answer(GOOD))
     reply = bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA)
     assert reply.data == GOOD and reply.usage.input == 300
-    assert "idea must be a text, not 3" in server.asked[1].prompt
+    assert '{"idea": 3}' in server.asked[1].prompt and "idea must be a text, not 3" in server.asked[1].prompt
     assert "not valid JSON" in server.asked[2].prompt
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from llm_bed import ASK, GOOD, SCHEMA, Bed, echo_tool
-from llm_steps import answer, call
+from llm_context import stop_when
+from llm_steps import answer, call, hang
+
+from warpdeck.agents.base import Stop
 
 
 @pytest.fixture
@@ -72,3 +75,12 @@ def test_equal_requests_are_given_back_in_order(bed: Bed) -> None:
     resumed = bed.client(server, past=list(bed.log.events))
     assert [resumed.ask(ASK, purpose="idea").text for _ in range(2)] == texts
     assert len(server.asked) == 2
+
+
+def test_a_request_that_was_stopped_is_asked_again(bed: Bed) -> None:
+    server = bed.server(hang(), answer("Fine."))
+    with pytest.raises(Stop):
+        bed.client(server, control=stop_when(lambda: bool(server.asked))).ask(ASK, purpose="propose")
+    resumed = bed.client(server, past=list(bed.log.events))
+    assert resumed.usage.total == 0
+    assert resumed.ask(ASK, purpose="propose").text == "Fine." and len(server.asked) == 2

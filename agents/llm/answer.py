@@ -221,10 +221,13 @@ def usage_of(data: Mapping[str, Any]) -> Usage:
 
 
 def _response(data: Mapping[str, Any]) -> Answer:
-    text, thoughts, refusal, sources = [], [], [], {}
+    text, thoughts, refusal, calls, sources = [], [], [], [], {}
     for item in data.get("output") or ():
         if item.get("type") == "reasoning":
             thoughts += [_words(part.get("text")) for part in item.get("summary") or ()]
+        if item.get("type") == "function_call":
+            name, arguments = _words(item.get("name")), _words(item.get("arguments"))
+            calls.append(Call(_words(item.get("call_id")), name, arguments))
         for part in item.get("content") or () if item.get("type") == "message" else ():
             text.append(_words(part.get("text")))
             refusal.append(_words(part.get("refusal")))
@@ -232,13 +235,16 @@ def _response(data: Mapping[str, Any]) -> Answer:
                 if cited.get("type") == "url_citation":
                     sources[_words(cited.get("url"))] = None
     usage = data.get("usage")
+    why = data.get("incomplete_details")
+    filtered = isinstance(why, Mapping) and why.get("reason") == "content_filter"
     return Answer(
         "".join(text),
-        "\n".join(thoughts),
+        "\n\n".join(thoughts),
         "".join(refusal),
-        finish="stop" if data.get("status") == "completed" else "length",
-        usage=usage_of(usage) if isinstance(usage, Mapping) else None,
-        sources=tuple(sources),
+        tuple(calls),
+        "stop" if data.get("status") == "completed" else "content_filter" if filtered else "length",
+        usage_of(usage) if isinstance(usage, Mapping) else None,
+        tuple(sources),
     )
 
 

@@ -52,7 +52,8 @@ class Failure:
     """Why one request failed.
 
     `transient`: worth sending again, after `retry_after_s` if the server said so. `rejected`: the server's
-    words about a request that it won't take as it is, after the parameter if it named one.
+    words about a request that it won't take as it is, after the parameter if it named one. `absent`: there is
+    no such API on the server.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Failure:
     retry_after_s: float | None = None
     rejected: str | None = None
     limit: int | None = None
+    absent: bool = False
 
     def error(self) -> LlmError:
         """As what is raised."""
@@ -177,9 +179,8 @@ def _by_status(
         message = f"{server} rejects the request: {said}"
         return Failure("request", message, rejected=rejected)
     if status in (404, 405):
-        return Failure(
-            "request", f"{server} has no chat completions there ({said})", "does the base URL end in /v1?"
-        )
+        message = f"{server} has no such API there ({said})"
+        return Failure("request", message, "does the base URL end in /v1?", absent=True)
     if status in _AGAIN or status >= 500:
         what = "is busy (429)" if status == 429 else f"answered with error {status}"
         return Failure("server", f"{server} {what}: {said}", "try again later", True, wait)

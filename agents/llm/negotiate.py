@@ -12,11 +12,13 @@ from . import schema as schemas
 from .settings import LlmSettings
 
 FORMS = ("json_schema", "json_object", "text")
+APIS = ("chat", "responses")
 LIMITS = ("max_completion_tokens", "max_tokens")
 
 _TOOLS = re.compile(r"\btools?\b|tool[_ -](choice|call|use)|function[_ -]call", re.IGNORECASE)
 _FORM = re.compile(
-    r"response[_ ]format|json[_ ](schema|object|mode)|structured output|grammar|guided", re.IGNORECASE
+    r"text\.format|response[_ ]format|json[_ ](schema|object|mode)|structured output|grammar|guided",
+    re.IGNORECASE,
 )
 _EFFORT = re.compile(r"reasoning|thinking|effort", re.IGNORECASE)
 
@@ -36,13 +38,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class Plan:
-    """How requests are put to this server. `echo`: it wants its reasoning back within a tool loop."""
+    """How requests are put to this server. `api`: chat (completions) or responses. `echo`: it wants its
+    reasoning back within a tool loop."""
 
     form: str = FORMS[0]
     tools: bool = True
     stream: bool = True
     echo: bool = False
     dropped: frozenset[str] = field(default_factory=frozenset)
+    api: str = APIS[0]
 
     def to_data(self) -> dict[str, Any]:
         """As a response event holds it."""
@@ -52,6 +56,7 @@ class Plan:
             "stream": self.stream,
             "echo": self.echo,
             "dropped": sorted(self.dropped),
+            "api": self.api,
         }
 
     @classmethod
@@ -64,6 +69,7 @@ class Plan:
             bool(data.get("stream", True)),
             bool(data.get("echo")),
             frozenset(map(str, data.get("dropped") or ())),
+            "responses" if data.get("api") == "responses" else "chat",
         )
 
     def merged(self, other: Plan) -> Plan:
@@ -74,6 +80,7 @@ class Plan:
             self.stream and other.stream,
             self.echo or other.echo,
             self.dropped | other.dropped,
+            min(self.api, other.api),  # chat, once one fell back on it
         )
 
     def simpler(self) -> Plan | None:
@@ -139,7 +146,7 @@ class Plan:
                 params[limit] = settings.answer_tokens
         if turn.tools and self.tools:
             params["tools"] = [{"type": "function", "function": dict(tool)} for tool in turn.tools]
-        form = self._form(turn)
+        form = self.form_of(turn)
         if form == "json_schema" and turn.schema is not None:
             exact = schemas.strict(turn.schema)
             body = {"name": "answer", "schema": exact or dict(turn.schema), "strict": exact is not None}
@@ -152,7 +159,8 @@ class Plan:
                 params["stream_options"] = {"include_usage": True}
         return params
 
-    def _form(self, turn: Turn) -> str | None:
+    def form_of(self, turn: Turn) -> str | None:
+        """The form of the answer that is asked for; None for plain text."""
         if turn.schema is None:
             return None
         # A forced form would leave no room for a tool call written as text.
@@ -164,7 +172,7 @@ class Plan:
         notes = []
         if turn.tools and not self.tools:
             notes.append(_tools_note(turn.tools))
-        form = self._form(turn)
+        form = self.form_of(turn)
         if form in ("json_object", "text") and turn.schema is not None:
             notes.append(_form_note(turn.schema, fenced=form == "text"))
         if notes:
@@ -198,6 +206,11 @@ class Plan:
         if self.echo and role == "assistant" and entry.get("reasoning"):
             message["reasoning_content"] = entry["reasoning"]
         return message
+
+
+def names_form(words: str) -> bool:
+    """Whether a server's words are about the form of structured answers."""
+    return bool(_FORM.search(words))
 
 
 def _tools_note(tools: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from ...core.expr import near
 from ..base import Stop
 from .answer import Answer
 from .errors import Failure, LlmError, failure_of, late
-from .forms import ChatForm, Form, ResearchForm
+from .forms import Form, ResearchForm, form_of
 from .negotiate import Plan, Turn
 from .past import Past, key_of
 from .prices import Usage, cost_of
@@ -80,7 +80,7 @@ class Sender:
         self._clock, self._sleep, self._rng = clock, sleep, rng or random.Random()
         self._lock = threading.RLock()
         self._number = self.past.last_id
-        self._plan = self.past.plan or Plan()
+        self._plan = self.past.plan or Plan(api="responses" if settings.uses_responses(environ) else "chat")
         self._usage, self._cost, self._unpriced = self.past.usage, self.past.cost, self.past.unpriced
         self._wire = Wire(settings.url(environ), key, settings.request_timeout_s)
 
@@ -124,7 +124,7 @@ class Sender:
     def chat(self, turn: Turn, purpose: str, attempt: int | None) -> Sent:
         """The model's answer to a conversation. LlmError if there is none."""
         with self._lock:
-            form = ChatForm(self._plan, turn, self.settings)
+            form = form_of(self._plan, turn, self.settings)
         return self._send(form, key_of(self.settings.model, purpose, turn), purpose, attempt)
 
     def research(self, question: str, domains: tuple[str, ...], attempt: int | None) -> Sent:
@@ -154,7 +154,9 @@ class Sender:
             except Stop:
                 self._ended(name, "stopped")
                 raise
-            other = form.without(failure.rejected) if failure.rejected else None
+            other = None
+            if failure.rejected or failure.absent:
+                other = form.without(failure.rejected or "", absent=failure.absent)
             if other is not None:
                 form, what = other
                 self._tell("info", f"{self.redactor.text(failure.message)}; going on without {what}")
@@ -176,21 +178,19 @@ class Sender:
         return self._answered(name, form, key, answer, self._clock() - begun)
 
     def _request(self, name: str, form: Form, purpose: str, attempt: int | None, tries: int) -> None:
-        params = dict(form.params)
-        asked = params.pop("messages", None) or params.pop("input", None)
-        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        params = {name: value for name, value in form.params.items() if name not in ("messages", "input")}
         data = {
             "id": name,
             "purpose": purpose,
             "attempt": attempt,
             "model": params.pop("model"),
-            "messages": messages if tries == 0 else [],  # the same again: logged once
+            "messages": form.messages if tries == 0 else [],  # the same again: logged once
             "params": params,
         }
         self.emit("request", {**data, "retry": tries} if tries else data)
 
     def _answered(self, name: str, form: Form, key: str, answer: Answer, seconds: float) -> Sent:
-        usage = answer.usage or _estimate(form.params, answer)
+        usage = answer.usage or _estimate(form, answer)
         cost = cost_of(usage, self.settings.price())
         with self._lock:
             self._usage += usage
@@ -345,8 +345,8 @@ class Sender:
             self._sleep(min(POLL_S, left))
 
 
-def _estimate(params: Mapping[str, Any], answer: Answer) -> Usage:
+def _estimate(form: Form, answer: Answer) -> Usage:
     """Tokens, where the server doesn't say: four characters each."""
-    asked = sum(len(str(message.get("content") or "")) for message in params.get("messages", ()))
+    asked = sum(len(str(message.get("content") or "")) for message in form.messages)
     said = len(answer.text) + len(answer.reasoning) + sum(len(call.arguments) for call in answer.calls)
     return Usage(asked // 4, 0, said // 4, len(answer.reasoning) // 4, estimated=True)

@@ -18,6 +18,7 @@ URL_VARIABLE = "OPENAI_BASE_URL"
 DEFAULT_URL = "https://api.openai.com/v1"
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 STRATEGIES = ("linear", "beam")
+APIS = ("auto", "chat", "responses")
 
 Price = Mapping[str, float]
 """USD per million tokens: `input`, `output`, `cached` (input that the provider had cached; else as input)."""
@@ -32,6 +33,9 @@ class LlmSettings:
     """Reasoning effort, sent as is; empty sends none. A server that refuses it isn't asked again."""
     base_url: str | None = None
     """Of an OpenAI-compatible server, up to and with `/v1`. None: `$OPENAI_BASE_URL`, else OpenAI."""
+    api: Literal["auto", "chat", "responses"] = "auto"
+    """Chat completions, which any server has, or OpenAI's responses, which show reasoning summaries. auto:
+    responses at OpenAI itself, and chat where the server hasn't them."""
     strategy: Literal["linear", "beam"] = "linear"
     parents: int = 2
     """Beam: how many kernels are developed further at a time."""
@@ -94,6 +98,11 @@ class LlmSettings:
         """The server's base URL."""
         return self.base_url or environ.get(URL_VARIABLE) or DEFAULT_URL
 
+    def uses_responses(self, environ: Mapping[str, str] = os.environ) -> bool:
+        """Whether OpenAI's responses API is tried first."""
+        at_home = urlsplit(self.url(environ)).hostname == urlsplit(DEFAULT_URL).hostname
+        return self.api == "responses" or (self.api == "auto" and at_home)
+
     def price(self) -> Price | None:
         """The model's price, or None where it is unknown."""
         return self.prices.get(self.model)
@@ -120,19 +129,17 @@ def _text(name: str, value: Any) -> str:
 
 
 def _effort(name: str, value: Any) -> str:
-    if value in ("", None):
-        return ""
-    text = _text(name, value)
-    if text not in EFFORTS:
-        raise UsageError(f"agent 'llm': {name} must be one of {', '.join(EFFORTS)}, not '{text}'")
-    return text
+    return "" if value in ("", None) else _one_of(EFFORTS)(name, value)
 
 
-def _strategy(name: str, value: Any) -> str:
-    text = _text(name, value)
-    if text not in STRATEGIES:
-        raise UsageError(f"agent 'llm': {name} must be one of {', '.join(STRATEGIES)}, not '{text}'")
-    return text
+def _one_of(choices: Sequence[str]):
+    def convert(name: str, value: Any) -> str:
+        text = _text(name, value)
+        if text not in choices:
+            raise UsageError(f"agent 'llm': {name} must be one of {', '.join(choices)}, not '{text}'")
+        return text
+
+    return convert
 
 
 def _url(name: str, value: Any) -> str | None:
@@ -216,7 +223,8 @@ _CONVERT = {
     "model": _text,
     "effort": _effort,
     "base_url": _url,
-    "strategy": _strategy,
+    "api": _one_of(APIS),
+    "strategy": _one_of(STRATEGIES),
     "parents": _whole(1),
     "ideas": _whole(1),
     "max_tokens": _optional(_whole(1)),
