@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,17 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("WARPDECK_HOME", str(home))
     monkeypatch.setenv("WARPDECK_LOCK_DIR", str(home))
-    # Compiling the emulator's own code takes seconds: once a session.
-    monkeypatch.setenv("WARPDECK_EMULATOR_CACHE", str(tmp_path_factory.getbasetemp() / "emulator"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "110")
     return home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def emulator_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One for the session: compiling the emulator's own code takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WARPDECK_EMULATOR_CACHE", str(tmp_path_factory.getbasetemp() / "emulator"))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

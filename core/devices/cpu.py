@@ -49,11 +49,12 @@ from ..model import (
 )
 from ..workload import Workload
 from .base import Paired, Uninstrumented
-from .cases import foreign
+from .cases import applicable, foreign
 
 SHARED_BYTES = 227 * 1024  # of a block, as on the H200
 _RACE_BYTES = 1 << 20  # buffers of the case that the second build runs, if there is one so small
 _COMPILES = 2  # at a time
+_KEPT = 32  # programs in memory, some 300 KB each
 _EMPTY = np.empty(0)
 
 
@@ -123,6 +124,8 @@ class CpuBackend(Uninstrumented):
     def _submit(self, candidate: Candidate, build: Build) -> Future[Built]:
         key = (candidate.id, build)
         if key not in self._built:
+            while len(self._built) >= _KEPT:  # the oldest; what it built is on disk
+                del self._built[next(iter(self._built))]
             self._built[key] = self._device.pool.submit(self._compile, candidate, build)
         return self._built[key]
 
@@ -157,14 +160,14 @@ class CpuBackend(Uninstrumented):
         try:
             launches = {case.name: self._launches(candidate, case) for case in cases}
             base = replace(base, launches=launches)
+            correctness = self._applicable(candidate)
+            every = {c.name: self._launches(candidate, c) for c in (*correctness, *cases)}
             built = self._submit(candidate, Build.CHECKED).result()
         except UsageError as error:  # a launch that no device allows
             return replace(base, message=str(error))
         except CandidateFault as fault:
             return replace(base, status=fault.status, message=fault.message)
         base = replace(base, compile_s=built.seconds)
-        applicable = self._applicable(candidate)
-        every = {c.name: self._launches(candidate, c) for c in (*applicable, *cases)}
         binary = (built.key, tuple(every.items()))
         known = self._known.get(binary)
         if known is not None and known.candidate.id != candidate.id:
@@ -172,26 +175,26 @@ class CpuBackend(Uninstrumented):
             return replace(tie, compile_s=base.compile_s, check_s=0.0)
         self._ready.require_strong()
         self._end_process()  # a candidate's evaluation begins in a fresh process
-        checks, notes = self._checks(candidate, built, applicable, cases)
+        checks, notes = self._checks(candidate, built, correctness, cases)
         wrong = next((c for c in checks if c.status is not Status.OK), None)
         base = replace(base, checks=tuple(checks), check_s=perf_counter() - started)
         if wrong is not None:
             message = f"case {wrong.case}: {wrong.reason}"
             evaluation = replace(base, status=wrong.status, message=message)
         else:
-            evaluation = self._raced(replace(base, status=Status.OK), applicable or list(cases), notes)
+            evaluation = self._raced(replace(base, status=Status.OK), correctness or list(cases), notes)
         if evaluation.status in (Status.OK, Status.INCORRECT):
             self._known[binary] = evaluation
         return evaluation
 
     def _checks(
-        self, candidate: Candidate, built: Built, applicable: Sequence[Case], cases: Sequence[Case]
+        self, candidate: Candidate, built: Built, correctness: Sequence[Case], cases: Sequence[Case]
     ) -> tuple[list[CheckResult], list[str]]:
         """Every correctness case on a draw, then the others on two and on one of these changed in part, so
         that remembering results doesn't help. Ends with the first failure."""
         checks: list[CheckResult] = []
         notes: list[str] = []
-        todo = [(case, secrets.randbelow(2 * POOL)) for case in applicable]
+        todo = [(case, secrets.randbelow(2 * POOL)) for case in correctness]
         for case in cases:
             first, second = draws(self._workload, case)[:2]
             todo += [(case, first), (case, second), (case, second + POOL)]
@@ -293,19 +296,7 @@ class CpuBackend(Uninstrumented):
 
     def _applicable(self, candidate: Candidate) -> list[Case]:
         """The workload's correctness cases that a configuration is valid for."""
-        every = self._workload.spaces.values()
-        spaces = [s for s in every if s.variant == candidate.variant]
-        spaces = spaces or [s for s in every if set(s.knobs) == set(candidate.config)]
-        found = []
-        for case in self._ready.correctness:
-            if spaces and all(s.why_invalid(candidate.config, case.params) for s in spaces):
-                continue
-            try:
-                self._launches(candidate, case)
-            except UsageError:
-                continue
-            found.append(case)
-        return found
+        return applicable(self._workload, candidate, self._ready.correctness)
 
     # -- what it can't do --------------------------------------------------------------------------
 

@@ -98,19 +98,17 @@ REMEDY = "install it (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c
 
 
 @functools.cache
-def find_compiler() -> Compiler:
-    """g++, with its sanitizers. Raises EmulatorError with the remedy."""
+def find_compiler(path: str = "/usr/local/bin:/usr/bin:/bin") -> Compiler:
+    """g++, with its sanitizers, in the folders of `path`. Raises EmulatorError with the remedy."""
     names = ["g++", *(f"g++-{version}" for version in range(18, 9, -1))]
-    path = next(
-        (found for name in names if (found := shutil.which(name, path="/usr/local/bin:/usr/bin:/bin"))), None
-    )
-    if path is None:
+    program = next((found for name in names if (found := shutil.which(name, path=path))), None)
+    if program is None:
         raise EmulatorError(f"the cpu device needs a C++ compiler, and there is no g++ here: {REMEDY}")
 
     def ask(*options: str) -> str:
         try:
             done = subprocess.run(
-                [path, *options],
+                [program, *options],
                 capture_output=True,
                 text=True,
                 timeout=30,
@@ -118,19 +116,19 @@ def find_compiler() -> Compiler:
                 env=without_secrets(),
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise EmulatorError(f"{path} doesn't run: {error}; {REMEDY}") from None
+            raise EmulatorError(f"{program} doesn't run: {error}; {REMEDY}") from None
         return (done.stdout or done.stderr).strip()
 
     version = ask("-dumpfullversion")
     if int(version.split(".")[0]) < 10:
-        raise EmulatorError(f"the cpu device needs g++ 10 or newer; {path} is {version}")
+        raise EmulatorError(f"the cpu device needs g++ 10 or newer; {program} is {version}")
     for library in ("libasan.so", "libubsan.so"):
         if not Path(ask(f"-print-file-name={library}")).is_absolute():
             raise EmulatorError(f"the cpu device needs g++'s sanitizers, and {library} is missing: {REMEDY}")
     searched = ask("-x", "c++", "-fsyntax-only", "-v", "/dev/null")
     listed = searched.partition("#include <...> search starts here:")[2].partition("End of search list")[0]
     includes = tuple(line.strip() for line in listed.splitlines() if line.strip())
-    return Compiler(path, f"{version} {ask('-dumpmachine')}", includes)
+    return Compiler(program, f"{version} {ask('-dumpmachine')}", includes)
 
 
 @dataclass(frozen=True)

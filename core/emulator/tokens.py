@@ -8,7 +8,6 @@ from dataclasses import dataclass
 _TOKEN = re.compile(
     r"""
     (?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
-    |(?P<directive>^[ \t\f\v]*(?:/\*[^\n]*?\*/[ \t]*)*(?:\#|%:)(?:/\*.*?\*/|//[^\n]*|\\\r?\n|[^\n])*)
     |(?P<string>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"
         |(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
         |(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
@@ -18,8 +17,9 @@ _TOKEN = re.compile(
     |(?P<scope>::)
     |(?P<other>.)
     """,
-    re.DOTALL | re.MULTILINE | re.VERBOSE,
+    re.DOTALL | re.VERBOSE,
 )
+_DIRECTIVE = re.compile(r"(?:#|%:)(?:/\*.*?\*/|//[^\n]*|\\\r?\n|[^\n])*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,20 @@ class Token:
 def tokens(text: str) -> list[Token]:
     """All tokens of a text. Never fails: what isn't C++ becomes single characters."""
     found: list[Token] = []
-    line = 1
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or "other"
+    line, at = 1, 0
+    fresh = True  # nothing but spaces and comments in this line so far: a # begins a directive
+    while at < len(text):
+        directive = _DIRECTIVE.match(text, at) if fresh else None
+        match = directive or _TOKEN.match(text, at)
+        assert match is not None  # any character is a token
+        kind = "directive" if directive else match.lastgroup or "other"
         if kind == "delimiter":
             kind = "string"
         found.append(Token(kind, match[0], line, bool(found) and found[-1].is_code))
         line += match[0].count("\n")
+        at = match.end()
+        if kind == "space":
+            fresh = fresh or "\n" in match[0].replace("\\\n", "").replace("\\\r\n", "")
+        elif kind != "comment":
+            fresh = False
     return found

@@ -3,6 +3,7 @@
 #pragma once
 
 #define __CUDACC__ 1
+#define __CUDACC_RTC__ 1  // as NVRTC does: device code only
 #define __CUDA_ARCH__ 700  // the newest one whose fallbacks need no PTX, TMA or cp.async
 
 #include <cfloat>
