@@ -46,6 +46,11 @@ def test_the_table_names_every_file() -> None:
     assert sorted(listed) == sorted(path.name for path in FOLDER.glob("*.cu"))
 
 
+def test_the_documentation_names_every_cheat() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "cheats.md").read_text(encoding="utf-8")
+    assert [cheat.name for cheat in cheats() if f"`{cheat.name}`" not in text] == []
+
+
 @pytest.mark.parametrize("cheat", cheats(), ids=lambda cheat: cheat.name)
 def test_a_cheat_is_rejected(cheat: Cheat, bench_of: Callable[[str], Bench]) -> None:
     evaluation = evaluated(bench_of(cheat.workload), cheat)
