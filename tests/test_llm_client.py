@@ -347,6 +347,11 @@ def test_a_missing_key_stops_before_anything_starts(tmp_path: Path) -> None:
         Client(LlmSettings(), context, environ={})
     with pytest.raises(UsageError, match="OPENAI_API_KEY"):
         Client(LlmSettings(), context, environ={"OPENAI_API_KEY": " "})
+    with pytest.raises(UsageError, match="OPENAI_BASE_URL must begin with http"):
+        Client(LlmSettings(), context, environ={"OPENAI_BASE_URL": "localhost:8080"})
+    with pytest.raises(UsageError, match="characters that no key has") as caught:
+        Client(LlmSettings(), context, environ={"OPENAI_API_KEY": "sk-ключ\n5"})
+    assert "sk-" not in str(caught.value)
     Client(LlmSettings(), context, environ={"OPENAI_BASE_URL": "http://localhost:8080/v1"}).close()
 
 

@@ -225,6 +225,11 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
         (400, '"auto" tool choice requires --enable-auto-tool-choice', "request"),  # vLLM
         (400, "the request exceeds the available context size. try increasing it", "context"),  # llama.cpp
         (400, "Input length 9000 exceeds the maximum context length of 8192 tokens", "context"),
+        (
+            400,
+            "'max_tokens' is too large: 9000. This model's maximum context length is 8192 tokens.",
+            "request",
+        ),  # vLLM
         (500, "Internal error", "server"),
         (529, "Overloaded", "server"),
     ],
@@ -295,6 +300,18 @@ def test_the_named_parameter_goes_before_what_its_message_mentions() -> None:
     plan = Plan()
     better = plan.without(plan.params(turn, LlmSettings()), "reasoning_effort: not with response_format")
     assert better is not None and better[0].form == FORMS[0] and better[0].dropped == {"reasoning_effort"}
+
+
+def test_a_limit_that_is_too_large_goes_whatever_it_is_called() -> None:
+    turn = Turn([{"role": "user", "content": "x"}], SCHEMA)
+    options = LlmSettings(answer_tokens=9000)
+    plan = Plan()
+    better = plan.without(plan.params(turn, options), "'max_tokens' is too large: 9000")
+    assert better is not None and better[0].params(turn, options)["max_tokens"] == 9000
+    again = better[0].without(better[0].params(turn, options), "'max_tokens' is too large: 9000")
+    assert again is not None and not {"max_tokens", "max_completion_tokens"} & set(
+        again[0].params(turn, options)
+    )
 
 
 def test_two_threads_lessons_add_up() -> None:

@@ -81,11 +81,14 @@ _LIMIT = re.compile(
     r"(?:context (?:length|window|size)(?: is| of)?:?|maximum of|n_ctx\D{0,4}) *\(?(\d{3,8})\b"
 )
 _MODEL = re.compile(
-    r"model\b.{0,120}\b(not found|does not exist|doesn't exist|not exist|unknown|not a valid|invalid)"
+    r"model\b.{0,120}\b(not found|does not exist|doesn't exist|not exist|unknown|not a valid)"
     r"|(unknown|invalid|no such) model|not a valid model",
     re.IGNORECASE | re.DOTALL,
 )
 _TOOLS = re.compile(r"tool use|support tools|tool[ _-]?call|tool choice", re.IGNORECASE)
+_LIMIT_REFUSED = re.compile(
+    r"max_(?:completion_|output_)?tokens\W.{0,60}too large", re.IGNORECASE | re.DOTALL
+)
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _DECLINED = frozenset({"content_policy_violation", "content_filter", "invalid_prompt", "moderation_blocked"})
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -162,19 +165,20 @@ def _by_status(
             "refused", f"{server} declines the request: {said}", "change the description or the model"
         )
     long = code == "context_length_exceeded" or status == 413 or _OVERFLOW.search(said)
-    if long and 400 <= status < 501 and status != 429:
+    if long and 400 <= status < 501 and status != 429 and not _LIMIT_REFUSED.search(said):
         limit = _LIMIT.search(said)
         size = int(limit[1]) if limit else None
         message = f"the conversation is longer than the context of model '{model}'"
         return Failure("context", message + (f" ({size} tokens)" if size else ""), limit=size)
     if status == 401:
         return Failure("key", f"{server} rejects the key", f"check {KEY_VARIABLE}")
-    if code == "model_not_found" or (status in (400, 403, 404) and _MODEL.search(said)):
+    named = body.get("param")
+    about_model = named in (None, "", "model") and status in (400, 403, 404) and _MODEL.search(said)
+    if code == "model_not_found" or about_model:
         return Failure("model", f"{server} has no model '{model}', or this key may not use it")
     if status == 403:
         return Failure("forbidden", f"{server} refuses access: {said}", f"check what {KEY_VARIABLE} allows")
     if status in (400, 422) or (status == 404 and _TOOLS.search(said)) or status == 501:
-        named = body.get("param")
         rejected = f"{named}: {said}" if named else said
         message = f"{server} rejects the request: {said}"
         return Failure("request", message, rejected=rejected)

@@ -113,9 +113,12 @@ class Plan:
         return None
 
     def _named(self, params: Mapping[str, Any], words: str) -> tuple[Plan, str] | None:
-        for name in ("reasoning_effort", "stream_options", *LIMITS):
+        for name in ("reasoning_effort", "stream_options"):
             if name in words and name in params:
                 return self._drop(name)
+        limit = next((name for name in LIMITS if name in params), None)
+        if limit is not None and any(name in words for name in LIMITS):  # servers mix their names up
+            return self._drop(limit)
         if "reasoning_content" in words and not self.echo:
             return replace(self, echo=True), "conversations without reasoning_content"
         if "response_format" in params and _FORM.search(words):

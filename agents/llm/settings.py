@@ -109,13 +109,17 @@ class LlmSettings:
 
 
 def check_ready(settings: LlmSettings, environ: Mapping[str, str] = os.environ) -> None:
-    """UsageError unless the `llm` extra is installed and OpenAI's own server has a key. Sends nothing."""
+    """UsageError unless the `llm` extra is installed, the address is a URL and OpenAI itself gets a key.
+    Sends nothing."""
     if importlib.util.find_spec("openai") is None:
         raise UsageError(
             'agent llm needs the llm extra: pip install "warpdeck[llm]" (no module named openai)'
         )
-    host = urlsplit(settings.url(environ)).hostname
-    if host == urlsplit(DEFAULT_URL).hostname and not environ.get(KEY_VARIABLE, "").strip():
+    host = urlsplit(_url(URL_VARIABLE, settings.url(environ)) or "").hostname
+    key = environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"agent llm: {KEY_VARIABLE} holds characters that no key has; set it again")
+    if host == urlsplit(DEFAULT_URL).hostname and not key:
         raise UsageError(
             f"agent llm: no key for {host}; set {KEY_VARIABLE}, or --base-url (or {URL_VARIABLE}) to a server"
             " of your own, or use --agent ladder, which needs no model"
