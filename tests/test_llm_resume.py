@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,3 +87,44 @@ def test_a_request_that_was_stopped_is_asked_again(bed: Bed) -> None:
     resumed = bed.client(server, past=list(bed.log.events))
     assert resumed.usage.total == 0
     assert resumed.ask(ASK, purpose="propose").text == "Fine." and len(server.asked) == 2
+
+
+RUN = """
+import json, os, sys
+from pathlib import Path
+from warpdeck.agents.base import Context
+from warpdeck.agents.llm.client import Client
+from warpdeck.agents.llm.settings import LlmSettings
+
+url, log = sys.argv[1:]
+file = open(log, "a")
+lines = []
+
+def flush():
+    file.writelines(lines)
+    lines.clear()
+    file.flush()
+    os.fsync(file.fileno())
+
+context = Context(Path("."), lambda kind, data: lines.append(json.dumps([kind, data]) + "\\n"), flush)
+client = Client(LlmSettings(base_url=url), context)
+for purpose in ("one", "two"):
+    client.ask([{"role": "user", "content": purpose}], purpose=purpose)
+"""
+
+
+def test_a_process_killed_in_mid_request_has_its_answers_on_disk(bed: Bed, tmp_path: Path) -> None:
+    server = bed.server(answer("One."), hang())
+    log = tmp_path / "log.jsonl"
+    process = subprocess.Popen([sys.executable, "-c", RUN, server.url, str(log)])
+    try:
+        server.wait_for(2, timeout_s=60)
+    finally:
+        process.kill()
+        process.wait()
+    past = [tuple(json.loads(line)) for line in log.read_text().splitlines()]
+    server.release()
+    server.say(answer("Two."))
+    client = bed.client(server, past=past)
+    texts = [client.ask([{"role": "user", "content": p}], purpose=p).text for p in ("one", "two")]
+    assert texts == ["One.", "Two."] and len(server.asked) == 3
