@@ -25,6 +25,10 @@ def show_result(document: Mapping[str, Any]) -> None:
     counts = ", ".join(f"{n} {status}" for status, n in document["counts"].items())
     line(f"  evaluations: {counts}")
     line()
+    if device.get("emulated"):
+        line(f"correct   {best['variant']}  {_config(best['config'])}")
+        line("          emulated on the CPU: right or wrong, no times and no ranking")
+        return
     line(f"baseline  {_us(baseline['score_ms']):>12}  {_config(baseline['config'])}")
     line(f"best      {_us(best['score_ms']):>12}  {_config(best['config'])}")
     line(f"speedup   {_ratio(best['speedup']):>12}  {_interval(best['speedup_ci'])}")

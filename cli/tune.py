@@ -252,8 +252,9 @@ def _show_if_ended(launched: Launched) -> None:
 
     with SessionStore.open(launched.folder) as store:
         state = store.state()
-        if state.lifecycle.final and state.best is not None:
-            show_result(tune_document(store, state))
+        document = tune_document(store, state)
+        if state.lifecycle.final and document["best"] is not None:
+            show_result(document)
 
 
 def attach(session: Session) -> int:

@@ -47,7 +47,7 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
             pass  # another process runs it, say: what it found isn't this command's result
         elif as_json and state.info is not None:  # also without a best: the counts say what happened
             json_document(document)
-        elif state.best is not None and not as_json and not as_jsonl and not silent:
+        elif document["best"] is not None and not as_json and not as_jsonl and not silent:
             show_result(document)
     if state.info is None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE) and not running:
         remove(launched.folder)  # nothing was begun: a mistyped device is no session, least of all `last`

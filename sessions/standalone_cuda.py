@@ -72,7 +72,7 @@ def generate(
     parts = [
         f"{head}\n{use}",
         "\n".join(f"#include <{name}>" for name in headers),
-        *(_namespace(source, entries, config, number) for number, config in enumerate(configs)),
+        *(_namespace(source, entries, number, configs) for number in range(len(configs))),
         _host(workload, variant, choices, configs, plans),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -103,7 +103,7 @@ def _machine_line(
     """What `warpdeck check best.cu` and `tune --from best.cu` read. The first plan is every other case's."""
     cases = {choice.case: plans.index(_plan(variant, choice, configs)) for choice in choices}
     rows = [
-        [fixed(spec, plan.config, f"{spec.entry}_config{plan.number}") for spec in plan.launches]
+        [fixed(spec, plan.config, _symbol(spec.entry, plan.number, configs)) for spec in plan.launches]
         for plan in plans
     ]
     more: dict[str, Any] = {"variant": variant.name, "knobs": dict(choices[0].config)}
@@ -175,16 +175,22 @@ def _no_markers() -> str:
     return "\n".join(line for line in off.splitlines() if line.startswith("#define"))
 
 
-def _namespace(source: str, entries: Sequence[str], config: Config, number: int) -> str:
+def _symbol(entry: str, number: int, configs: Sequence[Config]) -> str:
+    """A kernel's name in the file: one a configuration, where there are several."""
+    return entry if len(configs) == 1 else f"{entry}_config{number}"
+
+
+def _namespace(source: str, entries: Sequence[str], number: int, configs: Sequence[Config]) -> str:
+    config = configs[number]
     source = _capped(source, entries, config)
+    for entry in entries:  # in the text, not by a macro: readers of sources look for kernels by their names
+        source = re.sub(rf"\b{re.escape(entry)}\b", _symbol(entry, number, configs), source)
     macros = [name for name in config if name != "reg_cap"]
     own = list(dict.fromkeys(_DEFINE.findall(source)))
-    lines = [f"namespace config{number} {{"]
-    lines += _macros(config)
-    lines += [f"#define {entry} {entry}_config{number}" for entry in entries]
-    lines.append(source.strip("\n"))
-    lines += [f"#undef {name}" for name in [*own, *macros, *entries]]
+    lines = [f"namespace config{number} {{", *_macros(config), source.strip("\n")]
+    lines += [f"#undef {name}" for name in [*own, *macros]]
     lines.append(f"}}  // namespace config{number}")
+    lines += [f"using config{number}::{_symbol(entry, number, configs)};" for entry in entries]
     return "\n".join(lines)
 
 
@@ -236,7 +242,7 @@ def _host(
             grid = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.grid)
             block = ", ".join(f"unsigned({_translate(t, workload.params, config)})" for t in spec.block)
             shared = _translate(spec.shared, workload.params, config)
-            kernel = f"(const void*)config{number}::{spec.entry}_config{number}"
+            kernel = f"(const void*)config{number}::{_symbol(spec.entry, number, configs)}"
             lines += [
                 f"        size_t shared_{spec.entry} = size_t({shared});",
                 f"        if (shared_{spec.entry} > 48 * 1024)",
