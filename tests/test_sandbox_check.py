@@ -235,6 +235,28 @@ def test_closing_leaves_no_process_and_no_folder(tmp_path, layer):
         os.kill(pid, 0)
 
 
+def test_closing_ends_a_call_that_hangs(tmp_path, layer):
+    code = host_code(tmp_path, "def f():\n    open('up', 'w')\n    while True: pass", layer)
+    failed = []
+
+    def work():
+        try:
+            code.call("f")
+        except SandboxError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not (code._outputs / "up").exists():
+        os.sched_yield()
+    start = time.monotonic()
+    code.close()
+    thread.join()
+    assert len(failed) == 1 and time.monotonic() - start < 10
+    with pytest.raises(SandboxError, match="closed"):
+        code.call("f")
+
+
 def test_calls_from_several_threads_take_turns(tmp_path):
     with host_code(tmp_path, "def f(x): return x + 1") as code:
         code.call("f", [np.zeros(1)])

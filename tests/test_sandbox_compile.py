@@ -82,6 +82,11 @@ def test_other_files_are_refused_with_the_line(text, line):
     assert message.startswith(f"k.cu:{line}: ") and "\n" not in message
 
 
+def test_a_host_header_is_refused_with_its_replacement():
+    assert refused("#include <stdint.h>").endswith("(NVRTC has no host headers; use <cuda/std/cstdint>)")
+    assert refused("#include <cmath>").endswith("(leave it out: NVRTC has the functions built in)")
+
+
 @pytest.mark.parametrize(
     "text",
     [

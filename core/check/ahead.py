@@ -66,6 +66,7 @@ class ReadyPlan:
     def close(self) -> None:
         """Stop computing and remove the data."""
         self._closed.set()
+        self.plan.stop()
         for future in (self._rest, self._strong):
             if not future.cancel():
                 future.exception()

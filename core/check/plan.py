@@ -117,9 +117,13 @@ class CheckPlan:
         with self._lock:
             require_strong({n: self._accepted[n] for n in self.cases}, self.cases, self.workload.name)
 
+    def stop(self) -> None:
+        """End the reference's sandbox, if it has one: whoever waits for a result gets an error."""
+        self._functions.close()
+
     def close(self) -> None:
         """Remove the data, and end the reference's sandbox if it has one."""
-        self._functions.close()
+        self.stop()
         self._store.close()
 
     def __enter__(self) -> CheckPlan:

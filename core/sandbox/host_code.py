@@ -34,7 +34,7 @@ from .commands import Layer, command
 from .errors import SandboxError
 from .policy import Policy, default_memory
 from .probing import require
-from .process import Tail, end, exit_code, how_it_ended, ready, spawn
+from .process import Tail, end, exit_code, how_it_ended, kill_group, ready, spawn
 from .programs import PREFIX, open_plain
 from .watch import excess
 
@@ -108,6 +108,7 @@ class HostCode:
         self._errors = Tail(1 << 16)
         self._functions: dict[str, inspect.Signature] = {}
         self._numbers = 0
+        self._closed = False
         self._cleaner = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     @property
@@ -167,7 +168,11 @@ class HostCode:
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the process and remove its folder."""
+        """End the process, also in the middle of a call (which fails), and remove its folder."""
+        self._closed = True
+        process = self._process
+        if process is not None and process.poll() is None:
+            kill_group(process.pid)
         with self._lock:
             self._stop()
             self._cleaner()
@@ -184,6 +189,8 @@ class HostCode:
         if self._process is not None and self._process.poll() is None:
             return
         self._stop()
+        if self._closed:
+            raise SandboxError(f"{self.file}: its sandbox is closed", Status.CANCELLED)
         if not self.file.is_file():
             raise UsageError(f"{self.file} is missing")
         argv = [sys.executable, "-I", "-B", str(guest.__file__), str(self.file), str(self._inputs)]

@@ -12,6 +12,22 @@ from pathlib import Path
 
 from .compiled import CompileError, CompileRequest
 
+# What kernels include out of habit, and what NVRTC wants instead.
+_USE = "NVRTC has no host headers; use "
+REMEDIES = {
+    "stdint.h": _USE + "<cuda/std/cstdint>",
+    "cstdint": _USE + "<cuda/std/cstdint>",
+    "stddef.h": _USE + "<cuda/std/cstddef>",
+    "limits.h": _USE + "<cuda/std/climits>",
+    "float.h": _USE + "<cuda/std/cfloat>",
+    "limits": _USE + "<cuda/std/limits>",
+    "type_traits": _USE + "<cuda/std/type_traits>",
+    "math.h": "leave it out: NVRTC has the functions built in",
+    "cmath": "leave it out: NVRTC has the functions built in",
+    "cuda_runtime.h": "leave it out: NVRTC has the declarations built in",
+    "stdio.h": "leave it out: NVRTC has printf built in",
+    "cstdio": "leave it out: NVRTC has printf built in",
+}
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _TRIGRAPHS = {"??=": "#", "??/": "\\", "??'": "^", "??!": "|", "??-": "~"}
 # Whatever may be a directive, also where a comment or a raw string makes it none: telling these apart
@@ -57,7 +73,7 @@ def confine(request: CompileRequest, text: str, folders: tuple[Path, ...]) -> No
         if outside or not any((folder / name).is_file() for folder in folders):
             raise CompileError(
                 f"{where}: #include {named[0]}: code of others may include headers of the CUDA toolkit and "
-                "<warpdeck/trace.cuh> only"
+                f"<warpdeck/trace.cuh> only{f' ({REMEDIES[name]})' if name in REMEDIES else ''}"
             )
     asks = _ASKS.search(joined)
     if asks is not None:

@@ -8,26 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from .compiled import CompileError, CompileRequest, ToolchainError
-from .confine import confine_ptx
+from .confine import REMEDIES, confine_ptx
 from .nvjitlink import missing
 from .sources import header_folders
 
 _LINE = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)$")
-_USE = "NVRTC has no host headers; use "
-_REMEDIES = {
-    "stdint.h": _USE + "<cuda/std/cstdint>",
-    "cstdint": _USE + "<cuda/std/cstdint>",
-    "stddef.h": _USE + "<cuda/std/cstddef>",
-    "limits.h": _USE + "<cuda/std/climits>",
-    "float.h": _USE + "<cuda/std/cfloat>",
-    "limits": _USE + "<cuda/std/limits>",
-    "type_traits": _USE + "<cuda/std/type_traits>",
-    "math.h": "leave it out: NVRTC has the functions built in",
-    "cmath": "leave it out: NVRTC has the functions built in",
-    "cuda_runtime.h": "leave it out: NVRTC has the declarations built in",
-    "stdio.h": "leave it out: NVRTC has printf built in",
-    "cstdio": "leave it out: NVRTC has printf built in",
-}
 _STAGES = "name the stages with WD_STAGES(load, compute) at file scope, after #include <warpdeck/trace.cuh>"
 _MARKERS = (  # what NVRTC says of misused stage markers, and what was forgotten
     (r'"wd_stages" has no member "(\w+)"', r"stage \1 isn't among those that WD_STAGES names"),
@@ -130,8 +115,8 @@ def _first_error(log: str, file: str) -> str:
         message = f"{found['file']}:{found['line']}: {found['text']}"
         header = re.search(r'cannot open source file "([^"]+)"|could not open source file "([^"]+)"', line)
         name = Path(header[1] or header[2]).name if header else ""
-        if name in _REMEDIES:
-            message += f" ({_REMEDIES[name]})"
+        if name in REMEDIES:
+            message += f" ({REMEDIES[name]})"
         for pattern, remedy in _MARKERS:
             marker = re.search(pattern, "\n".join(lines[number : number + 2]))
             if marker is not None:
