@@ -32,7 +32,7 @@ class Ran:
 
 
 def argument(name: str, value: Any) -> Array | Scalar:
-    """An array is an input; ("out" | "inout" | "workspace", array) another buffer; a NumPy scalar a scalar."""
+    """An array is an input, ("out" | "inout" | "workspace", array) another buffer, else a NumPy scalar."""
     if isinstance(value, tuple):
         role, like = value
         return Array(name, role, str(like.dtype), like.shape, like if role == "inout" else None)

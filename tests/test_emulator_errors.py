@@ -19,7 +19,7 @@ DEFECTS = {
     "write past the end": (
         "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  b[i] = a[i < n ? i : 0];\n}",
         Status.RUNTIME_ERROR,
-        r"kernel\.cu:3: block \(0,0,0\), thread \(101,0,0\): write of 4 bytes at byte 404 of 404 of argument b",
+        r"kernel\.cu:3: block \(0,0,0\), thread \(101,0,0\): write of 4 bytes at byte 404 of 404 of arg",
     ),
     "write far past the end": (
         "  if (threadIdx.x == 3)\n    b[n + 5000000] = 1;\n}",
@@ -95,12 +95,14 @@ DEFECTS = {
         r".*wait at the barrier of kernel\.cu:5",
     ),
     "caller not in the mask": (
-        "  float v = 1;\n  if ((threadIdx.x & 31) >= 16)\n    v = __shfl_down_sync(0xffff, v, 1);\n  b[0] = v;\n}",
+        "  float v = 1;\n  if ((threadIdx.x & 31) >= 16)\n    v = __shfl_down_sync(0xffff, v, 1);\n"
+        "  b[0] = v;\n}",
         Status.RUNTIME_ERROR,
         r"kernel\.cu:4: .*thread \(16,0,0\): __shfl_down_sync: the calling lane isn't in the mask",
     ),
     "two operations of one mask": (
-        "  float v = 1;\n  if (threadIdx.x & 1)\n    v = __shfl_sync(~0u, v, 0);\n  else\n    __syncwarp();\n  b[0] = v;\n}",
+        "  float v = 1;\n  if (threadIdx.x & 1)\n    v = __shfl_sync(~0u, v, 0);\n  else\n    __syncwarp();\n"
+        "  b[0] = v;\n}",
         Status.RUNTIME_ERROR,
         r"different operations: __shfl_sync here, __syncwarp at kernel\.cu:6",
     ),
@@ -196,7 +198,8 @@ RACES = {
         (4, 6),
     ),
     "warp without a sync": (
-        "  __shared__ float s[128]; volatile float* p = s; p[threadIdx.x] = threadIdx.x;\n  __syncthreads();\n"
+        "  __shared__ float s[128]; volatile float* p = s; p[threadIdx.x] = threadIdx.x;\n"
+        "  __syncthreads();\n"
         "  if (threadIdx.x < 32) { p[threadIdx.x] += p[threadIdx.x + 32];\n"
         "    p[threadIdx.x] += p[threadIdx.x + 16];\n    if (threadIdx.x == 0) b[0] = p[0]; }\n}",
         (4, 5),
@@ -224,7 +227,8 @@ GOOD = {
     "the same value": ("  __shared__ int s; s = 7;\n  __syncthreads(); b[0] = s;\n}", 7),
     "file scope": ("  if (threadIdx.x < 64) b[0] = fs[threadIdx.x] = 1;\n}", 1),
     "spin lock": (
-        "  __shared__ int lock, sum; if (threadIdx.x == 0) lock = 0, sum = 0;\n  __syncthreads(); bool d = false;\n"
+        "  __shared__ int lock, sum; if (threadIdx.x == 0) lock = 0, sum = 0;\n"
+        "  __syncthreads(); bool d = false;\n"
         "  while (!d) { if (atomicCAS(&lock, 0, 1) == 0) { atomicAdd(&sum, 1); __threadfence();\n"
         "    atomicExch(&lock, 0); d = true; } }\n  __syncthreads(); b[0] = sum;\n}",
         128,
@@ -234,21 +238,25 @@ GOOD = {
         "  __shared__ union { float f; int i; } un; __shared__ Pair<int, 3> pr, pq[2];\n  __shared__ float\n"
         "    ml[2][3]; __shared__ float4 f4s[4]; __shared__ int done; float __shared__ late[2];\n"
         "  alignas(float4) __shared__ char raw[32]; __shared__ float *p1, *p2[2];\n"
-        "  if (threadIdx.x == 0) { v1[31] = 1; st.q[3] = 2; un.i = 3; pr.v[2] = 4; pq[1].v[0] = 5; ml[1][2] = 6;\n"
-        "    f4s[3].w = 7; done = 8; late[1] = 9; raw[31] = 10; p1 = b; p2[1] = b; p1[1] = 1; fixed[1] = 11; }\n"
-        "  __syncthreads();\n  if (threadIdx.x == 1) b[0] = v1[31] + st.q[3] + un.i + pr.v[2] + pq[1].v[0] + ml[1][2]\n"
+        "  if (threadIdx.x == 0) { v1[31] = 1; st.q[3] = 2; un.i = 3; pr.v[2] = 4; pq[1].v[0] = 5;\n"
+        "    ml[1][2] = 6;\n"
+        "    f4s[3].w = 7; done = 8; late[1] = 9; raw[31] = 10; p1 = b; p2[1] = b;\n"
+        "    p1[1] = 1; fixed[1] = 11; }\n"
+        "  __syncthreads();\n"
+        "  if (threadIdx.x == 1) b[0] = v1[31] + st.q[3] + un.i + pr.v[2] + pq[1].v[0] + ml[1][2]\n"
         "    + f4s[3].w + done + late[1] + raw[31] + fixed[1] + ((unsigned long long)raw % 16 == 0);\n}",
         67,
     ),
 }
 OTHERS = {
-    "branches by architecture": '#if __CUDA_ARCH__ >= 800\n  asm volatile("" ::);\n#else\n  b[0] = 7;\n#endif\n}',
+    "branches by architecture": '#if __CUDA_ARCH__ >= 800\n  asm("");\n#else\n  b[0] = 7;\n#endif\n}',
     "unwritten": (
         "  __shared__ float s[128];\n  if (threadIdx.x < 100) s[threadIdx.x] = 1;\n  __syncthreads();\n"
         "  if (threadIdx.x < n) b[threadIdx.x] = s[127 - threadIdx.x];\n}"
     ),
     "early read of a copy": (
-        "  __shared__ float s[1];\n  if (threadIdx.x == 0) {\n    __pipeline_memcpy_async(s, a, 4); b[0] = s[0];\n"
+        "  __shared__ float s[1];\n  if (threadIdx.x == 0) {\n    __pipeline_memcpy_async(s, a, 4);\n"
+        "    b[0] = s[0];\n"
         "    __pipeline_commit(); b[1] = s[0]; __pipeline_wait_prior(0); b[2] = s[0]; }\n}"
     ),
     "overflow": "  int x = n * 2147483647;\n  b[0] = x;\n}",

@@ -226,8 +226,8 @@ def test_narrow_types_round_as_hardware_does() -> None:
     text = """
     #include <cuda_fp16.h>
     #include <cuda_bf16.h>
-    extern "C" __global__ void k(const __half* a, const __half* b, __half* sum, __half* product, __half* fused,
-                                 const float* f, unsigned short* narrow) {
+    extern "C" __global__ void k(const __half* a, const __half* b, __half* sum, __half* product,
+                                 __half* fused, const float* f, unsigned short* narrow) {
         int i = threadIdx.x;
         sum[i] = a[i] + b[i];
         product[i] = __hmul(a[i], b[i]);

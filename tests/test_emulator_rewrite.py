@@ -1,4 +1,4 @@
-"""The emulator's reading of CUDA C++: tokens, `__shared__` declarations, what is refused before it compiles."""
+"""The emulator's reading of CUDA C++: tokens, `__shared__` declarations, what is refused unseen."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ PIECES = st.sampled_from(
         "::",
         "//x\n",
         "/*y*/",
-    ]
-    + [
         '"s"',
         "'c'",
         "#define X 1\n",

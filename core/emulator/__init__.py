@@ -1,7 +1,8 @@
 """Running CUDA C++ kernels on the CPU, for correctness only.
 
-`source.collect` reads and rewrites a kernel's files, `build.Builder` compiles them with g++ and its sanitizers,
-`process.Process` runs the result. What that proves, and what it can't run, is in docs/emulation.md.
+`source.collect` reads and rewrites a kernel's files, `build.Builder` compiles them with g++ and its
+sanitizers, `process.Process` runs the result. What that proves, and what it can't run, is in
+docs/emulation.md.
 """
 
 from .build import Build, Builder, Built, find_compiler

@@ -1,7 +1,7 @@
 """The process in which a candidate runs: sandboxed as its trust asks, limited, and ended with all it started.
 
-It serves jobs until it is closed, so that what a kernel keeps from launch to launch (device globals, counts of
-launches) survives between them, as it does on a GPU. It never holds the expected outputs.
+It serves jobs until it is closed, so that what a kernel keeps from launch to launch (device globals, counts
+of launches) survives between them, as it does on a GPU. It never holds the expected outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ _WATCH_S = 0.1
 _LINE = 1 << 20
 _MEMORY_MB = 4096
 _OPTIONS = {
-    "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:"
-    f"handle_abort=0:allocator_may_return_null=1:symbolize=0:hard_rss_limit_mb={_MEMORY_MB}",
+    "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:handle_segv=0:handle_sigbus=0:"
+    f"handle_sigfpe=0:handle_abort=0:allocator_may_return_null=1:symbolize=0:hard_rss_limit_mb={_MEMORY_MB}",
     "UBSAN_OPTIONS": "print_stacktrace=0:symbolize=0",
 }
 
@@ -227,7 +227,7 @@ class Process:
             self._pending += self._read(deadline, seconds)
 
     def _read(self, deadline: float, seconds: float) -> bytes:
-        """Some bytes of standard output. Raises CandidateFault when time or memory are over, or the process."""
+        """Some bytes of standard output. Raises CandidateFault: time or memory are over, or it has ended."""
         assert self._process.stdout is not None and self._process.stderr is not None
         out, err = self._process.stdout.fileno(), self._process.stderr.fileno()
         while True:
@@ -299,6 +299,3 @@ def races_of(built: Built, reports: Sequence[Report]) -> list[Report]:
     """The races among what a run of the second build noticed."""
     assert built.build is Build.RACES
     return [report for report in reports if report.kind == "race"]
-
-
-Outputs = Mapping[str, NDArray[Any]]

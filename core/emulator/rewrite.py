@@ -1,8 +1,8 @@
 """Rewrites CUDA C++ so that a C++ compiler takes it: only declarations with `__shared__` change.
 
-`__shared__ T a[N], b;` becomes, for each name, a typedef of the same declarator, a key and a reference into the
-arena of shared memory; `extern __shared__ T s[];` a pointer to dynamic shared memory. Every line stays where it
-is. Everything else (`__global__`, `threadIdx`, …) is a macro or a function of `include/emulator.h`.
+`__shared__ T a[N], b;` becomes, for each name, a typedef of the same declarator, a key and a reference into
+the arena of shared memory; `extern __shared__ T s[];` a pointer to dynamic shared memory. Every line stays
+where it is. Everything else (`__global__`, `threadIdx`, …) is a macro or a function of `include/emulator.h`.
 """
 
 from __future__ import annotations

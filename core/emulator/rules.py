@@ -1,8 +1,8 @@
 """What a kernel's text may not hold where it is compiled for the host.
 
-On a GPU none of this works, or NVRTC refuses it; on a host it would read files, run before `main`, or put text
-into the assembler's hands. The sandbox is what isolates; these rules keep the compiler to its job and give the
-reason in plain words. `toolchain.sources` has judged the names of headers before.
+On a GPU none of this works, or NVRTC refuses it; on a host it would read files, run before `main`, or put
+text into the assembler's hands. The sandbox is what isolates; these rules keep the compiler to its job and
+give the reason in plain words. `toolchain.sources` has judged the names of headers before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A kernel's text as the host's compiler gets it: its files rewritten, with knobs, entries, and line numbers.
 
-A line's number says which file it is in, too: file k's lines begin at k · `FILE_LINES`, in error messages, debug
-information and what the runtime tells. `Places` translates.
+A line's number says which file it is in, too: file k's lines begin at k · `FILE_LINES`, in error messages,
+debug information and what the runtime tells. `Places` translates.
 """
 
 from __future__ import annotations
