@@ -82,10 +82,12 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class SearchReport:
-    """How a search ended: evaluations made (those told at the start included) and why it ended."""
+    """How a search ended: evaluations made (those told at the start included) and why it ended; `detail` is
+    the strategy's own reason for having nothing more to ask, in words."""
 
     steps: int
     reason: Literal["steps", "exhausted", "stopped", "time"]
+    detail: str = ""
 
 
 def reward_of(speedup: float | None) -> float:
@@ -218,9 +220,13 @@ def search(
                 if close is not None:
                     close()  # cancels what a live device compiles ahead
             if done == before:
-                return SearchReport(done, "time" if late() else "exhausted")
+                detail = getattr(strategy, "stopped", None) or "every configuration was tried"
+                return SearchReport(done, "time") if late() else SearchReport(done, "exhausted", detail)
     except Stop:
         return SearchReport(done, "stopped")
+    end_of = getattr(strategy, "end", None)
+    if end_of is not None:
+        end_of()  # what it planned won't happen
     return SearchReport(done, "steps" if done >= steps else "time")
 
 

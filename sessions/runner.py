@@ -243,8 +243,7 @@ class _Run:
             return Lifecycle.FAILED, ExitCode.RUN_FAILED, f"no configuration worked ({failures})"
         if report.reason == "time":
             return Lifecycle.FINISHED, ExitCode.BUDGET, "the time limit ended it"
-        reason = "every configuration was tried" if report.reason == "exhausted" else ""
-        return Lifecycle.FINISHED, ExitCode.OK, reason
+        return Lifecycle.FINISHED, ExitCode.OK, report.detail
 
     def _bench(self, spec: RunSpec, device: Device, sampler: Sampler) -> Bench:
         workload = open_workload(spec.workload)

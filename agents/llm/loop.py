@@ -251,6 +251,11 @@ class LlmAgent:
 
     # -- the end -----------------------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """The budget of steps or time is spent."""
+        if self._machine.node is Node.REFINE:
+            self._machine.go(Node.FINALISE, "the run's budget is spent")
+
     def _stop_reason(self) -> str | None:
         """Why the loop should end now; None if it shouldn't. Raises what made it impossible to begin."""
         fatal = self._asker.fatal
