@@ -254,12 +254,11 @@ def test_without_a_compiler_the_remedy_is_told(tmp_path: Path) -> None:
         find_compiler(str(tmp_path))
 
 
-BUNDLED = [
+BUNDLED = [  # but for the ladders, which test_cheats and test_kernels_ladder have
     (name, variant)
     for name in ("gemm", "reduction", "softmax")
     for variant, about in load_workload(name).variants.items()
-    if about.language == "cuda"
-    and (name == "gemm" or about.ladder is None)  # test_kernels_ladder has the others
+    if about.language == "cuda" and about.ladder is None
 ]
 NEED_MORE = {("gemm", "pipelined")}  # inline PTX
 
