@@ -57,7 +57,7 @@ def test_every_transition_is_told_and_legal(tmp_path, server):
     run.search(3)
     assert run.nodes == [
         *("initialise", "reference", "initial", "refine"),
-        *("propose", "evaluate", "refine", "repair", "evaluate", "refine"),
+        *("propose", "evaluate", "refine", "repair", "evaluate", "refine", "finalise"),
     ]
 
 

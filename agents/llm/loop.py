@@ -55,7 +55,8 @@ class LlmAgent:
         self._ledger = Ledger(bench, context, self.history)
         self._client = Client(settings, context)
         self._inspector = Inspector(bench, context, settings)
-        tools = Toolbox(bench, settings, self.history, self._inspector).tools()
+        self._toolbox = Toolbox(bench, settings, self.history, self._inspector)
+        tools = self._toolbox.tools()
         self._asker = Asker(self._client, bench, self.history, tools, context.emit, context.past)
         self._machine = Machine(settings, self._tell_node)
         self._told: dict[str, Evaluation] = {}  # before the first ask
@@ -118,6 +119,8 @@ class LlmAgent:
     # -- nodes -------------------------------------------------------------------------------------------
 
     def _initialise(self) -> tuple[Node, str]:
+        for problem in self._toolbox.problems:
+            self._say("warning", f"a document can't be searched: {problem}")
         past = past_attempts(self._context.past, self._context.folder)
         for attempt in past.values():
             attempt = replace(attempt, evaluation=self._told.get(attempt.candidate or ""))

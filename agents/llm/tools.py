@@ -45,6 +45,11 @@ class Toolbox:
         self._inspector = inspector
         self._documents = Documents(settings.docs)
 
+    @property
+    def problems(self) -> list[str]:
+        """Documents that were left out, and why."""
+        return self._documents.problems
+
     def tools(self) -> list[Tool]:
         """Those that work here."""
         inspector = self._inspector
