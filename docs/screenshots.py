@@ -14,6 +14,7 @@ import html
 import math
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ RUNS = (
     ("gemm-tpe-1", "gemm", "tpe", (1024, 4096), 80),
     (MAIN, "softmax", "tpe", (1024, 4096, 8192), 120),
 )
+LADDER = "gemm-ladder-1"  # runs on the CPU emulation: correctness only
+MADE_UP = "warpdeck (an example: answers and times are made up)"
 # Keys before a picture: the cursor to a wait of the first consumer warp, between two tiles.
 KEYS = {"timeline": ("[right_square_bracket]",) * 4}
 # Dot numbering of Unicode braille: bit i is at (column, row).
@@ -93,6 +96,19 @@ def respaced(folder: Path, sessions: Path, name: str, began: float) -> Path:
         return copy.folder
 
 
+def example(sessions: Path) -> Path:
+    """A session of the `llm` agent as the tests build it: no model was asked and nothing was measured."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    import llm_logs
+
+    from warpdeck.sessions.store import SessionStore
+
+    with SessionStore.create(sessions, "row_sum-llm-1", {"workload": "row_sum"}) as store:
+        store.append_many([(e.kind, e.data, e.t) for e in llm_logs.llm_events()])
+        llm_logs.write_sources(store.folder)
+        return store.folder
+
+
 async def shoot(save: Callable[[Any, str], None], screen: Any, size: tuple[int, int], *shots: str) -> None:
     """Open an app on a screen; a shot is the picture's name, or keys in brackets."""
     from warpdeck.tui.app import WarpdeckApp
@@ -108,6 +124,7 @@ async def shoot(save: Callable[[Any, str], None], screen: Any, size: tuple[int, 
             await pilot.pause()
             if shot.startswith("["):
                 await pilot.press(shot.strip("[]"))
+                await app.workers.wait_for_complete()
             else:
                 save(app, shot)
 
@@ -131,10 +148,13 @@ async def screens(sessions: Path, out: Path, device: str) -> None:
     from warpdeck.tui.screens.sessions import SessionsScreen
     from warpdeck.tui.sources import LiveSource, ReplaySource
 
-    def save(app: Any, name: str) -> None:
+    def save(app: Any, name: str, title: str = "warpdeck") -> None:
         path = out / f"{name}.svg"
-        path.write_text(portable(app.export_screenshot(title="warpdeck")))
+        path.write_text(portable(app.export_screenshot(title=title)))
         print(path)
+
+    def save_example(app: Any, name: str) -> None:
+        save(app, name, MADE_UP)
 
     def replay(start: float) -> RunScreen:
         return RunScreen(ReplaySource(sessions / MAIN, start=start, clock=lambda: 0.0), interval=None)
@@ -145,6 +165,13 @@ async def screens(sessions: Path, out: Path, device: str) -> None:
     await shoot(save, live(), SIZES["wide"], "run", "[question_mark]", "help")
     await shoot(save, live(), SIZES["small"], "run-80x24")
     await shoot(save, replay(math.inf), SIZES["wide"], "[6]", "replay")
+    ladder = RunScreen(ReplaySource(sessions / LADDER, start=math.inf, clock=lambda: 0.0), interval=None)
+    await shoot(save, ladder, SIZES["wide"], "ladder", *("[g]", "[j]", "[s]", "[v]"), "source")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = example(Path(scratch))
+        for size, name in ((SIZES["wide"], "llm"), (SIZES["small"], "llm-80x24")):
+            source = ReplaySource(folder, start=math.inf, clock=lambda: 0.0)
+            await shoot(save_example, RunScreen(source, interval=None), size, name)
     await shoot(save, SessionsScreen(sessions, interval=None), SIZES["wide"], "start")
     for name, make in recorded_screens(device):
         try:
@@ -171,14 +198,18 @@ def main() -> None:
         os.environ["HOME"] = scratch  # the start screen shows where the sessions are
         home = Path(scratch, ".local/share/warpdeck")
         shown = home / "sessions"
-        for number, (name, workload, agent, sizes, steps) in enumerate(RUNS):
+        specs = [
+            (name, RunSpec(workload, agent=agent, device=options.device, sizes=sizes, steps=steps, seed=1))
+            for name, workload, agent, sizes, steps in RUNS
+        ]
+        climb = RunSpec("gemm", agent="ladder", device="cpu", space="ladder", sizes=(256,), steps=100, seed=1)
+        for number, (name, spec) in enumerate([*specs, (LADDER, climb)]):
             os.environ["WARPDECK_HOME"] = str(Path(scratch, "runs"))
-            spec = RunSpec(workload, agent=agent, device=options.device, sizes=sizes, steps=steps, seed=1)
             run = launch_run(spec, name=name)
             if run.wait():
                 raise SystemExit(f"the run failed: {run.last_words()}")
             os.environ["WARPDECK_HOME"] = str(home)
-            respaced(run.folder, shown, name, BEGAN + 600 * number)
+            respaced(run.folder, shown, name, BEGAN + 600 * (number if name != LADDER else -1))
         asyncio.run(screens(shown, out, options.device))
 
 

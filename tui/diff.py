@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 CONTEXT = 3  # unchanged lines shown around a change where the rest is folded
@@ -234,27 +235,36 @@ Spans = tuple[tuple[int, int], ...]
 
 @lru_cache(maxsize=4096)
 def emphasis(old: str, new: str) -> tuple[Spans, Spans]:
-    """The parts [from, to) of a line and of what it was changed to that differ; whole words."""
+    """The parts [from, to) of a line and of what it was changed to that differ: whole words, and spaces only
+    where nothing else differs."""
     a, b = _WORD.findall(old), _WORD.findall(new)
     codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     changed = [code for code in codes if code[0] != "equal"]
-    return _spans(a, [(x, y) for _, x, y, _, _ in changed]), _spans(b, [(x, y) for _, _, _, x, y in changed])
+    spans = (
+        _spans(old, a, [(x, y) for _, x, y, _, _ in changed]),
+        _spans(new, b, [(x, y) for _, _, _, x, y in changed]),
+    )
+    words = _stripped(old, spans[0]), _stripped(new, spans[1])
+    return words if any(words) else spans
 
 
-def _spans(words: Sequence[str], ranges: Sequence[tuple[int, int]]) -> Spans:
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + len(word))
+def _spans(line: str, words: Sequence[str], ranges: Sequence[tuple[int, int]]) -> Spans:
+    """Ranges of words as parts of the line; those with only space between them are one."""
+    starts = [0, *accumulate(len(word) for word in words)]
     found: list[tuple[int, int]] = []
-    for x, y in ranges:
-        if x == y:
-            continue
-        if found and not "".join(words[_index(starts, found[-1][1]) : x]).strip():
-            found[-1] = (found[-1][0], starts[y])  # only space between two changes: one
+    for start, end in ((starts[x], starts[y]) for x, y in ranges if x < y):
+        if found and not line[found[-1][1] : start].strip():
+            found[-1] = (found[-1][0], end)
         else:
-            found.append((starts[x], starts[y]))
+            found.append((start, end))
     return tuple(found)
 
 
-def _index(starts: Sequence[int], at: int) -> int:
-    return bisect_left(starts, at)
+def _stripped(line: str, spans: Spans) -> Spans:
+    """The spans without space at their ends; those of nothing else are left out."""
+    found = []
+    for start, end in spans:
+        text = line[start:end]
+        if text.strip():
+            found.append((start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())))
+    return tuple(found)

@@ -12,7 +12,7 @@ from ..sessions.llm_state import Attempt, LlmState, Request, Usage
 from ..sessions.state import RunState
 from .braille import Series, Shape
 from .format import NONE, clip, duration
-from .verdicts import kept_words, status_words
+from .verdicts import kept_words, status_tone, status_words
 from .widgets.attempts import AttemptRow
 
 SPREAD = 8  # slowest over fastest from which on times are drawn on a logarithmic axis
@@ -72,7 +72,7 @@ def latency_series(state: RunState, llm: LlmState) -> tuple[list[Series], str, b
     the baseline's and the vendor's times, failures as a rug."""
     rows = attempt_rows(state, llm)
     timed = [row for row in rows if row.score_ms]
-    failed = [row.number for row in rows if row.status not in (None, "ok")]
+    failed = [row.number for row in rows if status_tone(row.status) == "bad"]
     if not timed:
         return [Series.of(failed, np.zeros(len(failed)), Shape.RUG, "failed", "failed")], "", False
     x = [row.number for row in timed]

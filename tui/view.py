@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..sessions.events import Lifecycle
-from ..sessions.llm_state import LlmState
-from ..sessions.state import RunState
+from ..sessions.llm_state import Attempt, LlmState
+from ..sessions.state import MESSAGES, RunState
 from .braille import Series, Shape, bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
 from .sources import Playback
+from .verdicts import kept_words, status_words
 from .widgets.gauges import Gauge, facts, gauges, stored_values
 from .widgets.leaderboard import Row
 from .widgets.log import Line
@@ -203,6 +204,9 @@ def log_lines(state: RunState) -> list[Line]:
     """What the run is held against, its messages, each new best, its result; timed from its start."""
     start = state.started or state.t
     lines = [Line(m.t - start, m.level, m.text) for m in state.messages]
+    if state.llm is not None:
+        judged = [attempt for attempt in state.llm.attempts[-MESSAGES:] if attempt.entry is not None]
+        lines += [Line(attempt.t - start, "info", _outcome(attempt)) for attempt in judged]
     for record in state.records:
         words = f"{time_text(record.score_ms)}, {speedup(record.speedup)}"
         words += f": {short_config(record.config, 74)}" if record.config else ""
@@ -210,6 +214,14 @@ def log_lines(state: RunState) -> list[Line]:
         lines.append(Line(record.t - start, "info", f"{step}best {words}"))
     lines.sort(key=lambda line: line.t)  # stable: what came at the same time stays in order
     return [*_yardsticks(state), *lines, *_results(state, start)]
+
+
+def _outcome(attempt: Attempt) -> str:
+    """What became of an attempt, and why."""
+    entry = attempt.entry
+    failed = "" if entry is None or entry.status == "ok" else f"{status_words(entry.status)}: {entry.message}"
+    parts = [failed, "" if failed else kept_words(attempt), attempt.idea]
+    return f"attempt {attempt.number}: " + ", ".join(" ".join(part.split()) for part in parts if part)
 
 
 def _yardsticks(state: RunState) -> list[Line]:

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.tui.braille import BLANK, BRAILLE, Frame, Series, Shape, bar, draw, tick_labels, ticks
+from warpdeck.tui.braille import (
+    BLANK,
+    BRAILLE,
+    Frame,
+    Series,
+    Shape,
+    bar,
+    draw,
+    log_ticks,
+    tick_labels,
+    ticks,
+)
 
 finite = st.floats(-1e9, 1e9, allow_nan=False)
 anything = st.one_of(finite, st.sampled_from([float("nan"), float("inf"), float("-inf")]))
@@ -137,3 +148,27 @@ def test_the_two_constants_look_different() -> None:
     frame = draw(series, 60, 12)
     assert frame is not None
     assert dots_of(frame, 1) > 1.5 * dots_of(frame, 2) > 0
+
+
+@given(st.floats(-9, 9), st.floats(0.01, 12), st.integers(2, 12))
+def test_logarithmic_ticks_lie_within_and_ascend(low: float, span: float, most: int) -> None:
+    found = log_ticks(low, low + span, most)
+    assert len(found) <= most and found == sorted(set(found))
+    assert all(low - 1e-9 <= value <= low + span + 1e-9 for value in found)
+
+
+def test_a_logarithmic_axis_says_the_values() -> None:
+    assert [f"{10**value:.0f}" for value in log_ticks(0.0, 3.0, 12)] == [
+        "1",
+        "2",
+        "5",
+        "10",
+        "20",
+        "50",
+        "100",
+        "200",
+        "500",
+        "1000",
+    ]
+    frame = draw([Series.of([1, 2], [1.0, 3.0], Shape.DOTS, "a", "each")], 40, 12, y_unit="µs", log_y=True)
+    assert frame is not None and any("100µs┤" in row for row in frame.text)

@@ -69,7 +69,7 @@ def test_changed_lines_find_each_other() -> None:
 def test_words_stand_out() -> None:
     before, after = emphasis("    int row = threadIdx.x;", "    int row = threadIdx.x / 32;")
     assert before == ()
-    assert [("    int row = threadIdx.x / 32;")[a:b] for a, b in after] == [" / 32"]
+    assert [("    int row = threadIdx.x / 32;")[a:b] for a, b in after] == ["/ 32"]
 
 
 def test_a_large_source_is_compared_along_its_statements() -> None:

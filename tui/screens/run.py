@@ -167,9 +167,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if (state.llm is None) != (before.llm is None):
             self._change_kind(state.llm)
         replay = isinstance(self.source, Playback)
-        if any(getattr(state, part) is not getattr(before, part) for part in LOGGED):
-            self.query_one(LogPane).show(view.log_lines(state))
         tried = (state.llm and state.llm.attempts) is not (before.llm and before.llm.attempts)
+        if tried or any(getattr(state, part) is not getattr(before, part) for part in LOGGED):
+            self.query_one(LogPane).show(view.log_lines(state))
         if state.leaderboard is not before.leaderboard or state.result is not before.result or tried:
             self._due.add("table")
         if state.steps is not before.steps or tried or state.baseline is not before.baseline:

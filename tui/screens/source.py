@@ -129,6 +129,7 @@ class SourceScreen(Screen[None]):
         except WarpdeckError as error:
             self.pane.show(None)
             self._alert(str(error))
+            self.refresh_bindings()
             return
         if not self.is_attached:
             return
@@ -139,6 +140,7 @@ class SourceScreen(Screen[None]):
         self._alert("; ".join(notes))
         self.pane.show(pair)
         self._describe()
+        self.refresh_bindings()
 
     def _alert(self, words: str) -> None:
         alert = self.query_one("#alert", Static)
@@ -158,15 +160,18 @@ class SourceScreen(Screen[None]):
             title += f" · +{pair.diff.added} −{pair.diff.removed} lines"
         self.query_one("#title", Static).update(clip(title, width), layout=False)
         for sign, name, version in (("−", "old", self.old), ("+", "new", self.new)):
-            words = "" if version is None else self._words(version)
-            line = self.query_one(f"#{name}", Static)
-            line.update(clip(f"{sign} {words}", width), layout=False)
+            words = "" if version is None else self._words(version, width - 2)
+            self.query_one(f"#{name}", Static).update(f"{sign} {words}", layout=False)
 
-    def _words(self, version: Version) -> str:
+    def _words(self, version: Version, width: int) -> str:
+        """What became of a version; the interval gives way to the launches where there is no room."""
         text = self._texts.get(version.key)
         launch = text.launch if text else source_files.launch_words(version.launches, self.sources.case)
-        parts = [version.title, *version.facts, launch or version.variant, version.idea]
-        return " · ".join(part for part in parts if part)
+        parts = [version.title, *version.facts, launch or version.variant]
+        line = " · ".join(part for part in parts if part)
+        if len(line) > width:
+            line = " · ".join(part.partition(" [")[0] for part in parts if part)
+        return clip(f"{line} · {version.idea}" if version.idea else line, width)
 
     @on(DiffPane.Moved)
     def _say_place(self) -> None:

@@ -69,7 +69,7 @@ a pick, what changed from the one that it was made from.
         follow = self.cursor >= len(self._shown) - 1
         self._shown, self._timed = shown, timed
         kept = sum(row.kept is True for row in shown)
-        failed = sum(row.status not in (None, "ok") for row in shown)
+        failed = sum(status_tone(row.status) == "bad" for row in shown)
         words = [f"Attempts, {len(shown)}", f"{kept} kept", f"{failed} failed" if failed else ""]
         self.border_title = " · ".join([w for w in words if w] + ([] if timed else ["emulated, no times"]))
         self._lay_out()
