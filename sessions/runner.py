@@ -165,6 +165,9 @@ class _Run:
             reason = f"stopped at once by {stop or 'SIGINT'}"
         except WarpdeckError as error:
             code, reason = error.exit_code, str(error)
+            with suppress(WarpdeckError):  # what was found, and paid for, before it failed
+                self._log.flush()
+                self._write_artifacts()
         except Exception as error:  # noqa: BLE001 - the session must say how it ended, whatever happened
             reason = f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             self._keep_traceback()
@@ -218,10 +221,14 @@ class _Run:
                             self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
                 self._device.make_ready()
         self._log.flush()
+        return self._verdict(report, self._write_artifacts())
+
+    def _write_artifacts(self) -> RunState:
         state = self._store.state()
-        for name, path in write_artifacts(self._store, state, self._message):
-            self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
-        return self._verdict(report, state)
+        if state.info is not None:
+            for name, path in write_artifacts(self._store, state, self._message):
+                self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
+        return state
 
     def _leave_device(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -141,7 +141,7 @@ def _system_of(past: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
     It names floors, which are measured anew in each process: another text would be another request.
     """
     for kind, data in past:
-        if kind == "request" and data.get("messages"):
+        if kind == "request" and data.get("messages") and not str(data.get("purpose")).startswith("author"):
             text, rule, _ = str(data["messages"][0].get("content")).partition(prompts.DATA_RULE)
             if rule:
                 return text + rule
