@@ -210,7 +210,7 @@ class CpuBackend(Uninstrumented):
         """Run once on a draw and judge the outputs."""
         try:
             process = self._process(candidate, built)
-            outputs, reports = process.run(self._job(candidate, case, draw, self._runs))
+            outputs, reports = process.run(self.job(candidate, case, draw, self._runs))
             notes += [
                 text
                 for text in warnings_of([process.located(r) for r in reports if r.kind == "warning"])
@@ -232,7 +232,7 @@ class CpuBackend(Uninstrumented):
             built = self._submit(candidate, Build.RACES).result()
             process = Process(built, self._entries(candidate), self._workload.trust_of(candidate.variant))
             try:
-                _, reports = process.run(self._job(candidate, case, 0, 0))
+                _, reports = process.run(self.job(candidate, case, 0, 0))
                 races = races_of(built, reports)
                 if races:
                     raise race_fault(process.located(races[0]))
@@ -273,7 +273,8 @@ class CpuBackend(Uninstrumented):
             self._running[1].close()
         self._running, self._runs = None, 0
 
-    def _job(self, candidate: Candidate, case: Case, draw: int, schedule: int) -> Job:
+    def job(self, candidate: Candidate, case: Case, draw: int, schedule: int) -> Job:
+        """A candidate's launches of a case on a draw of its inputs."""
         shapes, scalars = self._workload.shapes(case), self._workload.scalars(case)
         inputs = self._ready.plan.inputs(case, draw)
         arguments: list[Array | Scalar] = []

@@ -135,6 +135,7 @@ static void launch(const wde_entry &entry, const std::vector<Argument> &argument
                                std::to_string(a.value.size()), 0);
         addresses.push_back((void *)a.value.data());
     }
+    if (size_t(block.x) * block.y * block.z > 1024) fail("launch", "a block has at most 1024 threads", 0);
     if (fixed_problem) fail("shared_size", fixed_problem, 0);
     kernel = &entry;
     kernel_arguments = addresses.data();
