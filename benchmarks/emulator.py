@@ -4,9 +4,9 @@
 
 Every CUDA C++ variant of the bundled workloads that can be emulated, in its first configuration, on the
 performance case of that size (default 128). `checked` has ASan and UBSan, `races` finds races in shared
-memory. A compile is one, in processor seconds; a run the fastest of five, in milliseconds of wall time, inputs and
-outputs included; `evaluation` is the wall time of one with its programs in the cache: a process, every
-correctness case, three draws of the performance case, and a run of the second build.
+memory. A compile is one, in processor seconds; a run the fastest of five, in milliseconds of wall time,
+inputs and outputs included; `evaluation` is the wall time of one with its programs in the cache: a process,
+every correctness case, three draws of the performance case, and a run of the second build.
 
 Measured on two cores of a cloud Xeon that were busy with other work (load 3 to 6), g++ 12.2, Python 3.11;
 the emulator's own code took 2.2 and 1.6 s:

@@ -118,6 +118,11 @@ def verify(
     if sanitize:  # what would be missing at the end is told at the start
         if device.info.recorded:
             raise UsageError(f"{device.info.label}: a recording runs no sanitizer; use --device cuda:0")
+        if device.info.emulated:
+            raise UsageError(
+                f"{device.info.label}: compute-sanitizer needs a GPU; leave --sanitize out: memory accesses, "
+                "barriers and races are always checked here"
+            )
         try:
             sanitizer.find()
         except sanitizer.SanitizerError as error:

@@ -71,8 +71,8 @@ class CpuDevice:
     def __init__(self, *, plans: Plans | None = None) -> None:
         self.info = DeviceInfo(name="CPU emulation", spec="cpu", emulated=True)
         self.builder = Builder()
-        self._own_plans = Plans() if plans is None else None
-        self.plans = plans or self._own_plans or Plans()
+        self._owns_plans = plans is None
+        self.plans = Plans() if plans is None else plans
         self.pool = ThreadPoolExecutor(_COMPILES, thread_name_prefix="warpdeck-emulator")
 
     def prepare(
@@ -84,8 +84,8 @@ class CpuDevice:
     def close(self) -> None:
         """Wait for compiles in progress; drop the rest."""
         self.pool.shutdown(cancel_futures=True)
-        if self._own_plans is not None:
-            self._own_plans.close()
+        if self._owns_plans:
+            self.plans.close()
 
 
 class CpuBackend(Uninstrumented):
@@ -174,6 +174,7 @@ class CpuBackend(Uninstrumented):
             tie = replace(known, candidate=candidate, same_as=known.candidate.id)
             return replace(tie, compile_s=base.compile_s, check_s=0.0)
         self._ready.require_strong()
+        self._submit(candidate, Build.RACES)  # compiles while the checks run
         self._end_process()  # a candidate's evaluation begins in a fresh process
         checks, notes = self._checks(candidate, built, correctness, cases)
         wrong = next((c for c in checks if c.status is not Status.OK), None)
@@ -210,7 +211,7 @@ class CpuBackend(Uninstrumented):
         """Run once on a draw and judge the outputs."""
         try:
             process = self._process(candidate, built)
-            outputs, reports = process.run(self.job(candidate, case, draw, self._runs))
+            outputs, reports = process.run(self.job(candidate, case, draw, self._runs - 1))
             notes += [
                 text
                 for text in warnings_of([process.located(r) for r in reports if r.kind == "warning"])

@@ -7,6 +7,7 @@ made once for a compiler and a version of our headers.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -18,7 +19,7 @@ import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 from .. import sandbox
 from ..environment import without_secrets
@@ -36,6 +37,7 @@ RUNTIME = HERE / "runtime"
 COMPILE_S = 60.0  # wall time of one compile
 CACHE_BYTES = 256 << 20
 _MEMORY = 4 << 30
+_OLD_S = 7 * 24 * 3600.0
 _COMMON = [
     "-std=c++17",
     "-w",
@@ -193,8 +195,10 @@ class Builder:
 
     def _make_base(self, build: Build) -> Path:
         target = self._folder / f"base-{self._base_key(build)[:16]}"
-        if (target / "complete").exists():
-            return target
+        with contextlib.suppress(OSError):
+            if (target / "complete").exists():
+                (target / "complete").touch()
+                return target
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             folder = make_folder(self._folder, "making-")
@@ -215,7 +219,15 @@ class Builder:
                 folder.rename(target)
             except OSError:  # another process was faster
                 shutil.rmtree(folder, ignore_errors=True)
+            self._remove_old()
         return target
+
+    def _remove_old(self) -> None:
+        """Remove what other versions made, 20 MB each, once nobody has used it for a week."""
+        for mark in self._folder.glob("base-*/complete"):
+            with contextlib.suppress(OSError):
+                if time() - mark.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(mark.parent, ignore_errors=True)
 
     def _own(self, folder: Path, *compiles: list[str]) -> None:
         """Compile the emulator's own code, all at once."""
