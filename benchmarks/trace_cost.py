@@ -51,8 +51,8 @@ def candidates(workload: Workload, backend: Any, case: Case) -> list[Candidate]:
     """A fast configuration of every variant: the best recorded one, else the best of some measured now."""
     found: dict[str, Candidate] = {}
     for space in workload.spaces.values():
-        if space.variant in found:
-            continue
+        if space.variant in found or workload.variant(space.variant).ladder is not None:
+            continue  # ladders have no markers
         valid = [workload.candidate(space.name, config) for config in space.configs(case.params)]
         try:
             recorded = open_recorded("recorded:h200", recording_files())
