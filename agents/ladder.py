@@ -129,4 +129,4 @@ def described(variant: Variant) -> tuple[str, str]:
     lines = [re.sub(r"^\s*(//+|/\*+|\*+/?)\s?|\*/\s*$", "", line).strip() for line in found[0].splitlines()]
     text = " ".join(line for line in lines if line)
     title, _, rest = text.partition(". ")
-    return title.rstrip("."), rest
+    return re.sub(r"^.*?\brung \d+\W\s*", "", title).rstrip("."), rest

@@ -217,7 +217,9 @@ class Bench:
 
     def _log(self, evaluation: Evaluation) -> Evaluation:
         self._count(evaluation)
-        self.emit("evaluation", {"step": self.steps, **evaluation.to_json()})
+        precision = self.workload.variant(evaluation.candidate.variant).precision
+        labelled = {} if precision is None else {"precision": precision}
+        self.emit("evaluation", {"step": self.steps, **evaluation.to_json(), **labelled})
         return evaluation
 
     def evaluate(self, proposal: Proposal) -> Evaluation:

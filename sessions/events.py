@@ -31,7 +31,7 @@ class Kind(StrEnum):
     """The baseline's Evaluation; again whenever it was measured again."""
 
     EVALUATION = "evaluation"
-    """An Evaluation and its `step`, from 1."""
+    """An Evaluation and its `step`, from 1; `precision` where the variant has one of its own."""
 
     STEP = "step"
     """One agent step: `step` (from 1), `reward`, `speedup`, `best_speedup`, `config`, `status`, `episode`."""
