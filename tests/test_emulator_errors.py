@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from emulation import Ran, built, launch, serve
+from emulation import Ran, built, launch, run, serve
 
 from warpdeck.core.emulator import Build, Built, CandidateFault
 from warpdeck.core.model import Status
@@ -325,6 +325,13 @@ def test_what_this_device_lacks_is_named(name: str) -> None:
     found = refusal(before + HEAD + body)
     assert found.status is Status.UNSUPPORTED, found.message
     assert re.search(pattern, found.message), found.message
+
+
+def test_a_crash_before_the_kernel_is_the_candidates() -> None:
+    text = "struct A { A() { *(volatile int *)8 = 1; } } a;\n" + HEAD + "}"
+    with pytest.raises(CandidateFault, match="before any kernel was launched: ") as caught:
+        run(text, launch("k"), {"a": np.ones(N, "f4"), "b": ("out", np.zeros(N, "f4")), "n": np.int32(N)})
+    assert caught.value.status is Status.RUNTIME_ERROR
 
 
 def test_the_kernel_must_be_there_and_have_its_plain_name() -> None:

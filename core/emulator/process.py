@@ -33,6 +33,7 @@ from .faults import Report, fault_of, warning_of
 KERNEL_S = 10.0  # processor time of one kernel
 GRACE_S = 10.0  # wall time beyond that, once per job
 _START_S = 30.0
+_TRIES = 3
 _WATCH_S = 0.1
 _LINE = 1 << 20
 _MEMORY_MB = 4096
@@ -91,7 +92,7 @@ class Process:
         trust: whose code it is.
 
     Raises:
-        EmulatorError: it can't be started.
+        CandidateFault: it ends before it is ready, in a constructor of the candidate's, say.
         SandboxError: it must be isolated, and nothing isolates here.
     """
 
@@ -101,8 +102,6 @@ class Process:
         self._built = built
         self._entries = {name: number for number, name in enumerate(entries)}
         self._kernel_s = kernel_s
-        self._pending = b""
-        self._stderr = b""
         self._cases: dict[str, int] = {}
         self._ended = False
         self._folder = make_folder(_room(len(built.program)), "warpdeck-emulated-")
@@ -117,18 +116,28 @@ class Process:
                 environment=_OPTIONS,
             )
             command = sandbox.wrap([str(self._program)], self._policy, layer_of(trust))
-            self._process = sandbox.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._start(command)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        try:
-            self._until("ready", _START_S)
-        except CandidateFault as fault:
-            self.close()
-            raise EmulatorError(f"the emulation didn't start: {fault.message}") from None
-        except BaseException:
-            self.close()
-            raise
+
+    def _start(self, command: list[str]) -> None:
+        """Start the program and wait until it is ready. A sanitizer may find its addresses taken, by chance,
+        where the system spreads memory widely: then another try helps."""
+        for left in reversed(range(_TRIES)):
+            self._pending = self._stderr = b""
+            self._process = sandbox.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            try:
+                self._until("ready", _START_S)
+                return
+            except CandidateFault as fault:
+                sandbox.end(self._process)
+                if not left:
+                    message = f"before any kernel was launched: {fault.message}"
+                    raise CandidateFault(fault.status, message, fault.kind) from None
+            except BaseException:
+                sandbox.end(self._process)
+                raise
 
     @property
     def alive(self) -> bool:
