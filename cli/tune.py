@@ -138,7 +138,7 @@ def tune(
     from ..sessions import paths
     from ..sessions.launch import resume_run
 
-    values, document = own.settled(context)  # what was declared above, and --config
+    values, document = own.settled(context, tune)  # what was declared above, and --config
     if values["as_json"] and values["as_jsonl"]:
         raise UsageError("--json and --jsonl exclude each other")
     chosen = own.agent_of(values, document)

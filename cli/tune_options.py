@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from ..core.errors import UsageError
 from ..core.expr import near
-from .output import ParserError
 
 CODE_AGENTS = ("llm", "ladder")  # they run CUDA C++ sources, which no recording can
 DEFAULT_AGENT = "tpe"
@@ -35,7 +34,7 @@ LLM_FLAGS = {
     "docs": "docs",
 }
 LLM_CONFIG = ("prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
-NOT_IN_CONFIG = ("config", "resume", "show_graph", "json", "jsonl", "headless", "help")
+NOT_IN_CONFIG = ("context", "return", "config", "resume", "show_graph", "as_json", "as_jsonl", "headless")
 
 Agent = Annotated[
     str | None,
@@ -174,8 +173,12 @@ Config = Annotated[
 ]
 
 
-def settled(context: typer.Context) -> tuple[dict[str, Any], dict[str, Any]]:
+def settled(context: typer.Context, command: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every option's value by its parameter's name, with those of a `--config` file where no flag gave one.
+
+    Args:
+        context: of the command that was parsed.
+        command: its function, whose annotations say what each option takes.
 
     Returns:
         the values, and what the file holds, by its own (normalised) keys.
@@ -193,38 +196,54 @@ def settled(context: typer.Context) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(document, dict):
         raise UsageError(f"--config {file}: must hold one JSON object")
     config = {str(key).lstrip("-").replace("-", "_"): value for key, value in document.items()}
-    known = {
-        name.lstrip("-").replace("-", "_"): parameter
-        for parameter in context.command.params
-        for name in (*parameter.opts, *([str(parameter.name)] if parameter.opts else ()))
-        if parameter.name not in NOT_IN_CONFIG
-    }
+    known = _options(command)
     for key, value in config.items():
         if key in (*PARTS, *EXTRA, *LLM_CONFIG) or value is None:
             continue
-        parameter = known.get(key)
-        if parameter is None:
+        if key not in known:
             raise UsageError(f"--config {file}: unknown key '{key}'; {near(key, [*known, *PARTS, *EXTRA])}")
-        source = context.get_parameter_source(str(parameter.name))
+        name, kind, option = known[key]
+        source = context.get_parameter_source(name)
         if source is not None and source.name != "COMMANDLINE":
-            values[str(parameter.name)] = _converted(parameter, value, context, f"--config {file}: {key}")
+            values[name] = _converted(kind, option, value, f"--config {file}: {key}")
     return values, config
 
 
-def _converted(parameter: Any, value: Any, context: typer.Context, where: str) -> Any:
-    """A value of the file as the parser would have made it of a text."""
-    scalar = (str, int, float)  # bool is an int
-    if parameter.multiple:
-        rows = value if isinstance(value, list) else [value]
-        good, text = all(isinstance(row, scalar) for row in rows), [str(row) for row in rows]
-    else:
-        good, text = isinstance(value, scalar), str(value)
-    if not good:
-        raise UsageError(f"{where}: {value!r} can't be this option's value")
-    try:
-        return parameter.type_cast_value(context, text)
-    except ParserError as problem:
-        raise UsageError(f"{where}: {getattr(problem, 'message', problem)}") from None
+def _options(command: Callable[..., Any]) -> dict[str, tuple[str, Any, Any]]:
+    """Parameter, type and declaration of each option by its names, as a file writes them."""
+    found = {}
+    for name, annotation in get_type_hints(command, include_extras=True).items():
+        kind, *rest = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        option = rest[0] if rest else None
+        if name in NOT_IN_CONFIG or option is None:
+            continue
+        for declared in (*(getattr(option, "param_decls", None) or ()), name):
+            found[declared.lstrip("-").replace("-", "_")] = (name, kind, option)
+    return found
+
+
+def _converted(kind: Any, option: Any, value: Any, where: str) -> Any:
+    """A value of the file in the option's type and range. Raises UsageError."""
+    kinds = [k for k in (get_args(kind) or (kind,)) if k is not type(None)]
+    if get_origin(kind) is list or any(get_origin(k) is list for k in kinds):
+        (item,) = get_args(kind if get_origin(kind) is list else kinds[0])
+        return [_one(item, option, row, where) for row in (value if isinstance(value, list) else [value])]
+    return _one(kinds[0], option, value, where)
+
+
+def _one(kind: Any, option: Any, value: Any, where: str) -> Any:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind is Path and isinstance(value, str):
+        value = Path(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UsageError(f"{where} must be {words[kind]}, not {value!r}")
+    least, most = getattr(option, "min", None), getattr(option, "max", None)
+    if (least is not None and value < least) or (most is not None and value > most):
+        limits = f"at least {least:g}" if most is None else f"between {least:g} and {most:g}"
+        raise UsageError(f"{where} must be {limits}, not {value}")
+    return value
 
 
 def _was_given(value: Any) -> bool:

@@ -145,7 +145,7 @@ def read_parts(
     found |= _cases(extra, origin, base) if extra else {}
     parts = Parts(
         name=named,
-        description=description,
+        description=(description or "").strip() or None,
         signature=texts["signature"],
         reference=texts["reference"],
         kernel=texts["initial_kernel"],

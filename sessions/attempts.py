@@ -25,9 +25,9 @@ def attempts(store: SessionStore) -> list[dict[str, Any]]:
     """Every attempt in order, with its evaluation: what history.json lists as `attempts`.
 
     An attempt's keys: `attempt` (its number), `parent`, `repairs` (numbers or null), `idea`, `summary`,
-    `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `status`, `message`,
-    `times_ms` (by case), `score_ms`, `speedup` (over the baseline), `usage` (tokens), `cost` (USD or null),
-    `requests` (ids).
+    `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `reason` (why it was kept
+    or not), `status`, `message`, `times_ms` (by case), `score_ms`, `speedup` (over the baseline), `usage`
+    (tokens), `cost` (USD or null), `requests` (ids).
     """
     latest: dict[int, dict[str, Any]] = {}
     evaluations: dict[str, Mapping[str, Any]] = {}
@@ -56,7 +56,8 @@ def _add(usage: dict[int, dict[str, Any]], attempt: Any, response: Mapping[str, 
         return
     found = usage.setdefault(attempt, {"usage": {}, "cost": None, "requests": []})
     for name, count in (response.get("usage") or {}).items():
-        found["usage"][name] = found["usage"].get(name, 0) + (count or 0)
+        before = found["usage"].get(name, 0)
+        found["usage"][name] = bool(before or count) if isinstance(count, bool) else before + (count or 0)
     if response.get("cost") is not None:
         found["cost"] = (found["cost"] or 0.0) + response["cost"]
     found["requests"].append(response["id"])
@@ -76,7 +77,8 @@ def _attempt(
         "kept": row.get("kept"),
         "verdict": row.get("verdict"),
         "status": evaluation.get("status"),
-        "message": evaluation.get("message") or row.get("reason") or "",
+        "message": evaluation.get("message") or "",
+        "reason": row.get("reason") or "",
         "config": evaluation.get("config"),
         "launches": evaluation.get("launches") or row.get("launches"),
         "times_ms": {m["case"]: m["median_ms"] for m in evaluation.get("measurements") or ()},
@@ -115,8 +117,10 @@ def _variants(store: SessionStore, workload: Workload) -> dict[str, Variant]:
         if not file.is_relative_to(store.folder.resolve()) or not file.is_file():
             continue
         try:
-            launches = _launches(data.get("launches"))
-            special = {str(case): _launches(rows) for case, rows in (data.get("case_launches") or {}).items()}
+            launches = _launches(data.get("launch_specs"))
+            special = {
+                str(case): _launches(rows) for case, rows in (data.get("case_launch_specs") or {}).items()
+            }
         except (AttributeError, KeyError, TypeError):
             raise UsageError(f"session {store.id} is damaged: event {event.seq} (attempt)") from None
         if launches:

@@ -60,5 +60,6 @@ def _begun(workload: Workload, variant: Variant, config: Config, source: str) ->
     special = {case: specs for case, specs in launches.items() if case is not None}
     parts = parts_of(workload, kernel, launches[None], special)
     own = workload.trust_of(variant.name) in (Trust.BUNDLED, Trust.OWN)
-    origin = f"{'given' if own else GENERATED + 'a model'}: the best of {source}"
+    author = f"whoever wrote {source}" if source.endswith(".cu") else f"a model: the best of {source}"
+    origin = f"given: the best of {source}" if own else f"{GENERATED}{author}"
     return replace(parts, origins={**parts.origins, "kernel": origin})

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     `cases [{name, params}]`, `device` (DeviceInfo), `protocol`, `steps` (to expect), `time_limit_s`,
     `command`, `versions {name: version}`, `baseline` (config), `knobs {name: [value…]}`, `total_configs`,
     `vendor {case: {name, median_ms}}` or null (older logs; now an event of its own), `floors {case: ms}`,
-    `launch_floor_ms`."""
+    `launch_floor_ms`, `origins` (where a workload's parts come from), `from` (what the run goes on from)."""
 
     VENDOR = "vendor"
     """The vendor library's times, as soon as they are known: `cases {case: {name, median_ms}}`."""
