@@ -28,6 +28,7 @@ class AgentSpec:
     build: Callable[..., Strategy]
     options: Mapping[str, int | float] = field(default_factory=dict)
     needs_context: bool = False  # `build` takes `context`, a `base.Context`
+    writes_code: bool = False  # its candidates are code of others, from which the inputs' seed is kept
     space: str | None = None  # the space it works in, where it isn't a matter of choice
     prepare: Callable[[Bench, Context], None] | None = None  # gives a resumed run's bench its sources back
     # For options that aren't all numbers: as the agent takes them, or UsageError; in place of `options`.
@@ -107,6 +108,7 @@ AGENTS: dict[str, AgentSpec] = {
             "a language model rewrites CUDA C++ kernels, through any OpenAI-compatible server (extra: llm)",
             _llm,
             needs_context=True,
+            writes_code=True,
             space="ladder",
             prepare=_llm_prepare,
             parse=_llm_options,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from ..agents import registry
+from ..agents.registry import agent_spec
 from ..core.bench import performance_cases
 from ..core.check import Plans
 from ..core.devices.base import Device
@@ -97,6 +98,8 @@ class SharedDevice:
         """Begin a run's inputs and references; unless it is the next one, only small ones, which neither fill
         the disk nor keep many cores busy while another run measures."""
         with suppress(WarpdeckError):  # its own run will say so
+            if agent_spec(spec.agent).writes_code:  # its inputs have another seed
+                return
             workload = open_workload(spec.workload)
             cases = performance_cases(workload, spec.sizes)
             if whole or all(workload.total_bytes(case) <= MOST_BYTES for case in cases):

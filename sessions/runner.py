@@ -7,6 +7,7 @@ SIGINT stop it between two steps; a second signal (or one while the result is me
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 import traceback
@@ -260,7 +261,7 @@ class _Run:
             space=spec.space,
             cases=performance_cases(workload, spec.sizes, device.info),
             protocol=spec.protocol,
-            seed=spec.seed,
+            seed=secrets.randbits(63) if registry.agent_spec(spec.agent).writes_code else spec.seed,
             sink=self._log.sink,
             allow_shared=spec.allow_shared,
             quiet=sampler.paused,
@@ -409,6 +410,7 @@ class _Run:
                 "baseline": dict(bench.baseline_candidate.config),
                 "knobs": {name: list(values) for name, values in bench.space.knobs.items()},
                 "total_configs": len(bench.configs()),
+                "known": _known(bench),
                 "floors": bench.floors(),
                 "launch_floor_ms": device.launch_floor_ms,
             },
@@ -435,6 +437,15 @@ def _protocol(bench: Bench) -> dict[str, Any]:
     if isinstance(bench.backend, RecordedBackend):
         return {"cache": str(bench.protocol.cache), **bench.backend.protocol}
     return bench.protocol.to_json()
+
+
+def _known(bench: Bench) -> dict[str, Any] | None:
+    """What a recording knows of the whole space, for readers of the log: no agent sees it."""
+    if not isinstance(bench.backend, RecordedBackend):
+        return None
+    scores = bench.backend.scores(bench.configs(), bench.cases, bench.protocol.cache)
+    times = sorted(round(score, 9) for score in scores if score is not None)
+    return {"ms": times, "failed": len(scores) - len(times)}
 
 
 def main() -> int:

@@ -196,6 +196,17 @@ def test_every_type_is_filled_and_copied_back(tmp_path, dtype, data):
         assert p.verify(case, 1, {"y": np.roll(x, 1)}).status is Status.INCORRECT
 
 
+def test_a_plan_judges_by_the_tolerance_it_is_given(tmp_path):
+    workload = user_workload(
+        tmp_path, "def reference(x):\n    return x", arguments=argument("x", "in") + argument("y", "out")
+    )
+    case = workload.size_case(100)
+    with plan(workload, case) as p:
+        near = {"y": p.inputs(case, 0)["x"] * np.float32(1.001)}
+        assert p.verify(case, 0, near).status is Status.INCORRECT
+        assert p.verify(case, 0, near, Tolerance(rtol=1e-2)).status is Status.OK
+
+
 def test_data_from_files_and_python(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(50, dtype=np.float32))
     arguments = (

@@ -80,18 +80,18 @@ class CheckPlan:
             self._draw(case, k)
 
     def verify(
-        self, case: Case, k: int, outputs: Mapping[str, NDArray[Any]], *, variant: str | None = None
+        self, case: Case, k: int, outputs: Mapping[str, NDArray[Any]], tolerance: Tolerance | None = None
     ) -> CheckResult:
         """Judge what a kernel wrote for draw k: `ok` or `incorrect`, with the reason.
 
         Args:
             outputs: every `out` and `inout` buffer after the run, in declared type and shape.
-            variant: whose tolerance applies; None: the workload's.
+            tolerance: the variant's (`Workload.tolerance_of`); None: the workload's.
 
         The result's `max_error` is the largest over outputs, in the tolerance's measure (`Comparison`).
         """
         expected = self._draw(case, k)[1]
-        tolerance = self._tolerance(case, variant)
+        tolerance = tolerance or self._tolerance(case)
         errors = []
         for name, reference in expected.items():
             problem = self._misfit(case, name, outputs.get(name))
@@ -181,11 +181,9 @@ class CheckPlan:
     def _tolerances(self, case: Case) -> list[Tolerance]:
         """Every tolerance that some variant is judged by: the loosest must refuse a control too."""
         every = [self.workload.tolerance_of(name, case) for name in self.workload.variants]
-        return list(dict.fromkeys([self._tolerance(case, None), *every]))
+        return list(dict.fromkeys([self._tolerance(case), *every]))
 
-    def _tolerance(self, case: Case, variant: str | None) -> Tolerance:
-        if variant is not None:
-            return self.workload.tolerance_of(variant, case)
+    def _tolerance(self, case: Case) -> Tolerance:
         return Tolerance(exact=True) if case.exact else self.workload.tolerance
 
     def _misfit(self, case: Case, name: str, actual: NDArray[Any] | None) -> str | None:

@@ -219,7 +219,8 @@ class CpuBackend(Uninstrumented):
             ]
         except CandidateFault as fault:
             return CheckResult(case.name, case.role, fault.status, fault.message)
-        return self._ready.plan.verify(case, draw, outputs, variant=candidate.variant)
+        tolerance = self._workload.tolerance_of(candidate.variant, case)
+        return self._ready.plan.verify(case, draw, outputs, tolerance)
 
     def _raced(self, evaluation: Evaluation, cases: Sequence[Case], notes: Sequence[str]) -> Evaluation:
         """The second build, once, on a small case: races in shared memory are errors."""

@@ -238,7 +238,8 @@ class Session:
             name: view(path, shapes[name], self._workload.argument(name).dtype)
             for name, path in self._files(case).items()
         }
-        return self._plan.verify(case, draw, outputs, variant=code.variant)
+        # Not the plan's workload: sources may have come to this one since the plan was begun.
+        return self._plan.verify(case, draw, outputs, self._workload.tolerance_of(code.variant, case))
 
     def time(
         self, handle: WorkerHandle, code: Code, case: Case, protocol: Protocol
