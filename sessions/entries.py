@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from ..core.model import Config, DeviceInfo
+from ..core.model import Config, DeviceInfo, Status
 
 TOP = 50  # leaderboard entries kept
+FAILED = 50  # evaluations kept that failed
+REASON = 400  # characters kept of why
+MOST_CODES = 2**53  # configurations that can be numbered exactly in a float64
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,37 @@ class RunInfo:
         """The physical floor in ms by case, where it is known."""
         return {case: value for case, value in (self.data.get("floors") or {}).items() if value}
 
+    @property
+    def known_ms(self) -> tuple[float, ...]:
+        """Times of all configurations of the space that are ok, best first, where the device knows them
+        (a recording); else empty."""
+        return tuple((self.data.get("known") or {}).get("ms") or ())
+
+    @property
+    def known_failed(self) -> int:
+        """How many configurations beside `known_ms` are known to fail."""
+        return int((self.data.get("known") or {}).get("failed") or 0)
+
+    @cached_property
+    def _places(self) -> tuple[tuple[str, Mapping[Any, int]], ...] | None:
+        """Each knob's values by their place; None where the space has too many configurations to number."""
+        if math.prod(len(values) for values in self.knobs.values()) > MOST_CODES or not self.knobs:
+            return None
+        return tuple((name, {v: i for i, v in enumerate(values)}) for name, values in self.knobs.items())
+
+    def code(self, config: Mapping[str, Any]) -> int | None:
+        """A configuration's number: its values' places, the last knob's counting by one. None if it isn't one
+        of the run's space."""
+        if self._places is None or len(config) != len(self._places):
+            return None
+        code = 0
+        for name, places in self._places:
+            place = places.get(config.get(name))
+            if place is None:
+                return None
+            code = code * len(places) + place
+        return code
+
     @cached_property
     def cases(self) -> tuple[CaseInfo, ...]:
         """The performance cases, in order."""
@@ -131,6 +165,14 @@ class Entry:
         """Inverse of `to_json`. KeyError or TypeError for anything damaged."""
         ends = {name: tuple(data[name]) for name in ("score_ci_ms", "speedup_ci") if data[name] is not None}
         return cls(**{**data, **ends})
+
+
+def with_failed(failed: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+    """The failed entries after an evaluation, oldest first; an entry that is ok is none of them any more."""
+    kept = tuple(known for known in failed if known.candidate != entry.candidate)
+    if entry.status == Status.OK:
+        return kept
+    return (*kept, replaced(entry, message=entry.message[:REASON]))[-FAILED:]
 
 
 def with_finalists(

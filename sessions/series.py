@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-COLUMNS = ("step", "reward", "speedup", "best")
+COLUMNS = ("step", "reward", "speedup", "best", "config")
+NUMBERS = 4  # of them that a `steps` event has
 BLOCK = 1024  # rows that are stored together, once, however many snapshots refer to them
 
 
@@ -19,14 +20,14 @@ class _Buffer:
     __slots__ = ("filled", "rows")
 
     def __init__(self, capacity: int) -> None:
-        self.rows = np.empty((len(COLUMNS), capacity), dtype=np.float32)
+        self.rows = np.empty((len(COLUMNS), capacity), dtype=np.float64)
         self.filled = 0
 
 
 class Series:
-    """Columns `step`, `reward`, `speedup`, `best` (best speedup so far), float32, NaN where unknown.
+    """Columns `step`, `reward`, `speedup`, `best` (best speedup so far) and `config` (the configuration as
+    `entries.RunInfo.code` numbers it), float64, NaN where unknown.
 
-    Precise enough for plots (a step number is exact up to 16 million); exact values are in the events.
     Columns are read-only views of shape `(len(self),)`.
     """
 
@@ -50,34 +51,44 @@ class Series:
         return f"Series({self._length} steps)"
 
     @property
-    def rows(self) -> NDArray[np.float32]:
-        """All columns, shape `(4, len(self))`, read-only."""
+    def rows(self) -> NDArray[np.float64]:
+        """All columns, shape `(5, len(self))`, read-only."""
         view = self._buffer.rows[:, : self._length]
         view.flags.writeable = False
         return view
 
     @property
-    def step(self) -> NDArray[np.float32]:
+    def step(self) -> NDArray[np.float64]:
         """Step numbers."""
         return self.rows[0]
 
     @property
-    def reward(self) -> NDArray[np.float32]:
+    def reward(self) -> NDArray[np.float64]:
         """Rewards."""
         return self.rows[1]
 
     @property
-    def speedup(self) -> NDArray[np.float32]:
+    def speedup(self) -> NDArray[np.float64]:
         """Speedup over the baseline; NaN for a failure."""
         return self.rows[2]
 
     @property
-    def best(self) -> NDArray[np.float32]:
+    def best(self) -> NDArray[np.float64]:
         """Best speedup so far."""
         return self.rows[3]
 
+    @property
+    def config(self) -> NDArray[np.float64]:
+        """The configurations' numbers; NaN where a step's isn't of the run's space, or isn't logged."""
+        return self.rows[4]
+
     def append(
-        self, step: float | None, reward: float | None, speedup: float | None, best: float | None
+        self,
+        step: float | None,
+        reward: float | None,
+        speedup: float | None,
+        best: float | None,
+        config: int | None = None,
     ) -> Series:
         """A series with one more row."""
         buffer = self._room(1)
@@ -87,27 +98,30 @@ class Series:
         rows[1, length] = np.nan if reward is None else reward
         rows[2, length] = np.nan if speedup is None else speedup
         rows[3, length] = np.nan if best is None else best
+        rows[4, length] = np.nan if config is None else config
         return self._grown(buffer, length + 1)
 
     def extend(self, columns: Sequence[Sequence[float | None]]) -> Series:
-        """A series with more rows, given as four columns of one length. Raises ValueError otherwise."""
-        table = np.array(columns, dtype=np.float32)  # None becomes NaN
-        if table.ndim != 2 or table.shape[0] != len(COLUMNS):
-            raise ValueError(f"{len(COLUMNS)} columns of one length are needed")
+        """A series with more rows, given as the first four columns, of one length. Raises ValueError
+        otherwise."""
+        table = np.array(columns, dtype=np.float64)  # None becomes NaN
+        if table.ndim != 2 or table.shape[0] != NUMBERS:
+            raise ValueError(f"{NUMBERS} columns of one length are needed")
         count = table.shape[1]
         buffer = self._room(count)
-        buffer.rows[:, self._length : self._length + count] = table
+        buffer.rows[:NUMBERS, self._length : self._length + count] = table
+        buffer.rows[NUMBERS:, self._length : self._length + count] = np.nan
         return self._grown(buffer, self._length + count)
 
     def block(self, index: int) -> bytes:
         """Rows `index*BLOCK` to `(index+1)*BLOCK` (fewer at the end), column by column, little-endian."""
         rows = self._buffer.rows[:, index * BLOCK : min((index + 1) * BLOCK, self._length)]
-        return np.ascontiguousarray(rows, dtype="<f4").tobytes()
+        return np.ascontiguousarray(rows, dtype="<f8").tobytes()
 
     @classmethod
     def from_blocks(cls, blocks: Sequence[bytes]) -> Series:
         """Inverse of `block` over all indices. Raises ValueError for a damaged block."""
-        tables = [np.frombuffer(block, dtype="<f4").reshape(len(COLUMNS), -1) for block in blocks]
+        tables = [np.frombuffer(block, dtype="<f8").reshape(len(COLUMNS), -1) for block in blocks]
         if any(table.shape[1] != BLOCK for table in tables[:-1]):
             raise ValueError("a block of the step series is incomplete")
         series = cls()

@@ -17,7 +17,7 @@ from .events import Lifecycle
 from .series import BLOCK, Series
 from .state import Message, Record, RunState
 
-VERSION = 3  # of the state and this encoding; snapshots of another version are ignored
+VERSION = 4  # of the state and this encoding; snapshots of another version are ignored
 
 
 def encode(state: RunState) -> tuple[bytes, bytes]:
@@ -39,7 +39,8 @@ def encode(state: RunState) -> tuple[bytes, bytes]:
         "evaluations": state.evaluations,
         "counts": state.counts,
         "leaderboard": [entry.to_json() for entry in state.leaderboard],
-        "records": [[r.t, r.step, r.config, r.score_ms, r.speedup] for r in state.records],
+        "failed": [entry.to_json() for entry in state.failed],
+        "records": [[r.t, r.step, r.config, r.score_ms, r.speedup, r.speedup_ci] for r in state.records],
         "last": state.last and state.last.to_json(),
         "samples": state.samples,
         "messages": [[m.t, m.level, m.text] for m in state.messages],
@@ -76,7 +77,8 @@ def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:
             evaluations=raw["evaluations"],
             counts=raw["counts"],
             leaderboard=tuple(Entry.from_json(entry) for entry in raw["leaderboard"]),
-            records=tuple(Record(*record) for record in raw["records"]),
+            failed=tuple(Entry.from_json(entry) for entry in raw["failed"]),
+            records=tuple(_record(record) for record in raw["records"]),
             last=_entry(raw["last"]),
             samples=tuple(raw["samples"]),
             messages=tuple(Message(*message) for message in raw["messages"]),
@@ -86,6 +88,11 @@ def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:
         )
     except (zlib.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"damaged snapshot: {error}") from error
+
+
+def _record(data: list[Any]) -> Record:
+    t, step, config, score_ms, speedup, ci = data
+    return Record(t, step, config, score_ms, speedup, ci and (ci[0], ci[1]))
 
 
 def _entry(data: Mapping[str, Any] | None) -> Entry | None:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.model import Config
 from . import llm_state
-from .entries import Entry, RunInfo, entry_of, ranked, ratio, replaced, with_finalists
+from .entries import Entry, RunInfo, entry_of, ranked, ratio, replaced, with_failed, with_finalists
 from .events import Event, Kind, Lifecycle
 from .llm_state import LlmState
 from .series import Series
@@ -38,6 +38,7 @@ class Record:
     config: Config
     score_ms: float
     speedup: float | None
+    speedup_ci: tuple[float, float] | None = None  # 95%
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class RunState:
     evaluations: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)  # evaluations by status
     leaderboard: tuple[Entry, ...] = ()  # best first, one entry a candidate, the latest evaluation of each
+    failed: tuple[Entry, ...] = ()  # the latest that failed, oldest first, one entry a candidate
     records: tuple[Record, ...] = ()  # oldest first
     last: Entry | None = None  # the latest evaluation, whatever its status
     samples: tuple[Mapping[str, Any], ...] = ()  # NVML, oldest first
@@ -176,9 +178,10 @@ def _is_death(event: Event) -> bool:
 def _start(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     info = RunInfo(event.data)
     _ = info.workload, info.agent, info.cases, info.device  # a damaged header fails here, not in a widget
-    for part in ("knobs", "baseline", "vendor", "floors", "protocol", "versions"):
+    for part in ("knobs", "baseline", "vendor", "floors", "protocol", "versions", "known"):
         if not isinstance(event.data.get(part) or {}, Mapping):
             raise TypeError(f"{part} is no object")
+    _ = info.code({}), [float(ms) for ms in info.known_ms], info.known_failed
     changes["info"] = info
     if info.agent in llm_state.AGENTS:
         changes["llm"] = llm_state.interrupted(state.llm) or LlmState()
@@ -217,12 +220,13 @@ def _evaluation(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["evaluations"] = state.evaluations + 1
     changes["counts"] = {**state.counts, entry.status: state.counts.get(entry.status, 0) + 1}
     changes["leaderboard"] = ranked(state.leaderboard, entry)
+    changes["failed"] = with_failed(state.failed, entry)
     changes["llm"] = llm_state.evaluated(state.llm, entry)
     score = entry.score_ms
     if score is None or entry.precision is not None:
         return
     if not state.records or score < state.records[-1].score_ms:
-        record = Record(event.t, entry.step, entry.config, score, entry.speedup)
+        record = Record(event.t, entry.step, entry.config, score, entry.speedup, entry.speedup_ci)
         changes["records"] = (*state.records[-(RECORDS - 1) :], record)
 
 
@@ -230,7 +234,9 @@ def _step(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     data = event.data
     number = int(data["step"])
     best = data.get("best_speedup")
-    changes["steps"] = state.steps.append(number, data.get("reward"), data.get("speedup"), best)
+    config = data.get("config")
+    code = None if state.info is None or not config else state.info.code(config)
+    changes["steps"] = state.steps.append(number, data.get("reward"), data.get("speedup"), best, code)
     changes["last_step"] = data
     changes["step"] = max(state.step, number)
     if best is not None and (state.best_speedup is None or best > state.best_speedup):

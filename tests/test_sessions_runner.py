@@ -128,6 +128,10 @@ def test_a_run_from_start_to_artifacts(started):
     assert (last.evaluations, last.step) == (9, 9)
     assert last.device_label == "recorded on Synthetic GPU, 2026-01-01"
     assert run.session == "mine"
+    info = last.info
+    assert info is not None and len(info.known_ms) + info.known_failed == info.data["total_configs"]
+    assert list(info.known_ms) == sorted(info.known_ms)
+    assert info.known_ms[0] == pytest.approx(last.leaderboard[0].score_ms, rel=0.1)  # 9 of 9 were tried
     artifacts = dict(last.artifacts)
     assert set(artifacts) == {"history", "summary", "best"}
     summary = json.loads((run.folder / artifacts["summary"]).read_text())

@@ -216,6 +216,42 @@ def test_a_state_never_changes_even_if_the_past_is_continued_twice():
         first.steps.reward[0] = 9.0
 
 
+KNOBS = {"block": [64, 128], "unroll": [1, 2, 4]}
+
+
+def test_steps_number_their_configurations():
+    def step(number: int, config: Any) -> tuple[str, dict[str, Any]]:
+        return "step", {"step": number, "speedup": 1.0, "config": config}
+
+    state = fold(
+        ("start", {**START, "knobs": KNOBS}),
+        step(1, {"block": 128, "unroll": 4}),
+        step(2, {"unroll": 2, "block": 64}),
+        step(3, {"block": 96, "unroll": 4}),
+        step(4, {"block": 64}),
+        ("steps", {"step": [5], "reward": [1.0], "speedup": [1.0], "best_speedup": [1.0]}),
+    )
+    assert np.array_equal(state.steps.config, [5, 1, np.nan, np.nan, np.nan], equal_nan=True)
+
+
+def test_failures_are_kept_until_the_candidate_works():
+    bad, good = {"block": 64, "unroll": 1}, {"block": 64, "unroll": 2}
+    failing = [("evaluation", evaluation(None, bad, Status.INCORRECT))]
+    state = fold(("start", START), *failing, ("evaluation", evaluation(0.5, good)))
+    assert [dict(entry.config) for entry in state.failed] == [bad]
+    again = fold(("start", START), *failing, ("evaluation", evaluation(0.5, bad)))
+    assert again.failed == ()
+
+
+def test_a_record_knows_its_interval():
+    state = fold(
+        ("start", START),
+        ("baseline", evaluation(0.5, {"x": 0})),
+        ("evaluation", evaluation(0.25, {"x": 1})),
+    )
+    assert state.records[0].speedup_ci == pytest.approx((0.495 / 0.2525, 0.505 / 0.2475))
+
+
 def test_series_blocks_round_trip():
     series = Series()
     for i in range(2 * BLOCK + 7):

@@ -7,6 +7,7 @@ draws one round and five of its samples, as five launches in a row would have co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from ..model import (
     Candidate,
     Case,
     CheckResult,
+    Config,
     DeviceInfo,
     Evaluation,
     Measurement,
@@ -190,6 +192,22 @@ class RecordedBackend(Uninstrumented):
         if candidate.variant == rec.baseline_variant and dict(candidate.config) == dict(rec.baseline.config):
             return rec.baseline
         return None
+
+    def scores(
+        self, configs: Iterable[Config], cases: Sequence[Case], cache: CacheMode
+    ) -> list[float | None]:
+        """Each configuration's recorded score in ms: the geometric mean of the cases' medians; None where it
+        failed, or one of the cases has no samples of it."""
+        found: list[float | None] = []
+        for config in configs:
+            medians = []
+            for case in cases:
+                entry = self._chosen[case.name].entries.get(config_key(config))
+                series = entry.series.get(cache) if entry is not None and entry.status is Status.OK else None
+                medians.append(math.nan if series is None else series.median_ms)
+            score = math.exp(math.fsum(map(math.log, medians)) / len(medians)) if medians else math.nan
+            found.append(score if math.isfinite(score) else None)
+        return found
 
     def _rng(self, candidate: Candidate, purpose: int) -> np.random.Generator:
         """A generator that depends on seed, candidate and visit, not on the order of evaluations."""
