@@ -9,6 +9,8 @@
 // through L1, 0 around it.
 
 constexpr int WARPS = BLOCK / 32;
+// Threads a multiprocessor should hold, for as many registers each as their vectors need: 32, 40 or 64.
+constexpr int RESIDENT = KEEP * ROWS <= 2 ? 2048 : KEEP * ROWS <= 4 ? 1536 : 1024;
 
 union Vector {
     float4 all;
@@ -42,7 +44,7 @@ __device__ __forceinline__ void add(Moments &to, float x) {
 }
 
 // y = (x - mean) / sqrt(variance + eps) · weight + bias along rows; x and y are m×n. Grid: ceil(m / ROWS).
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT / BLOCK)
     layernorm_one_barrier(const float *__restrict__ x, const float *__restrict__ weight,
                           const float *__restrict__ bias, float *__restrict__ y, long long m, long long n,
                           float eps) {
@@ -81,8 +83,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (thread + k * BLOCK < vectors)
                 for (int j = 0; j < 4; ++j)
                     row.squares += (kept[r][k].of[j] - row.mean) * (kept[r][k].of[j] - row.mean);
-        if (r < rows)
+        if (r < rows) {
+#pragma unroll 1  // each update waits for the last one: unrolled it would only take registers
             for (long long i = held + thread; i < n; i += BLOCK) add(row, x[r * n + i]);
+        }
         row = across_warp(row);
         if (lane == 0) found[r][thread / 32] = row;
     }

@@ -1,8 +1,7 @@
 // Softmax over rows, rung 3: loads and stores of 16 bytes.
 //
-// Over rung 2: a quarter of the memory instructions, and UNROLL independent loads in flight a thread; the
-// maximum of what a turn loads is taken first, so that the sum is corrected once a turn and not once an
-// element. Rows whose length isn't a multiple of 4 aren't aligned and go element by element.
+// Over rung 2: a quarter of the memory instructions for as many bytes, and UNROLL vectors, four times UNROLL
+// elements, in flight a thread. Rows whose length isn't a multiple of 4 aren't aligned and go element by element.
 //
 // Knobs: BLOCK threads a block, UNROLL vectors a thread loads at a time.
 
