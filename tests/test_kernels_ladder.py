@@ -76,7 +76,7 @@ def test_partial_sums_fit_their_workspace() -> None:
     workload = load_workload("reduction")
     case = workload.size_case(32768)
     (room,) = workload.shapes(case)["partials"]
-    for rung in ("workspace", "ticket"):
+    for rung in ("workspace", "vectors", "ticket"):
         space = workload.space_of(rung)
         for config in space.configs():
             launches = workload.launches(workload.candidate(space.name, config), case)
@@ -110,6 +110,7 @@ def test_a_rung_compiles_and_keeps_everything_in_registers(name: str, rung: str)
 # Large enough that the few blocks of the wide reductions walk over it more than once.
 WALKED = {"m": 1100, "n": 1003}
 MORE = [
+    ("reduction", "workspace", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
     ("reduction", "vectors", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
     ("reduction", "ticket", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
     ("softmax", "one-barrier", {"BLOCK": 128, "KEEP": 2, "STREAM": 1}),

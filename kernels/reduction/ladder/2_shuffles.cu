@@ -1,10 +1,10 @@
 // The sum of a matrix, rung 2: warps add up by shuffles.
 //
-// Over rung 1: the lanes of a warp read each other's registers, so that a block needs one barrier and one
-// float of shared memory a warp. Blocks still live for one element a thread: most of their time is their own
-// start, the barrier and the atomic addition at the end.
+// Over rung 1: the lanes of a warp read each other's registers, so that a block needs one barrier, not one a step,
+// and one float of shared memory a warp. Blocks still live for EACH elements a thread: while they start, meet at
+// the barrier and end, they have no loads under way.
 //
-// Knob: BLOCK, threads a block.
+// Knobs: BLOCK threads a block, EACH elements a thread.
 
 constexpr int WARPS = BLOCK / 32;
 
@@ -19,12 +19,18 @@ extern "C" __global__ void zero_total(const float *x, float *total, float *parti
     *total = 0.0f;
 }
 
-// total[0] += the elements of x, m×n. Grid: ceil(m·n / BLOCK).
+// total[0] += the elements of x, m×n. Grid: ceil(m·n / (BLOCK·EACH)).
 extern "C" __global__ void sum_shuffles(const float *x, float *total, float *partials, int *ticket,
                                         long long m, long long n) {
     __shared__ float sums[WARPS];
-    const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
-    float sum = warp_sum(i < m * n ? x[i] : 0.0f);
+    const long long first = (long long)blockIdx.x * BLOCK * EACH + threadIdx.x;
+    float sum = 0.0f;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        const long long i = first + e * BLOCK;
+        sum += i < m * n ? x[i] : 0.0f;
+    }
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x < 32) {
