@@ -217,7 +217,8 @@ def _spec(agent: str, values: Mapping[str, Any], document: Mapping[str, Any], *,
     if values["cache"] is not None:
         options.choice("--cache", values["cache"], ("cold", "hot"))
     space, name = values["space"] or registry.agent_spec(agent).space, values["workload"]
-    if name is None and (parts or values["source"] is not None):
+    recorded = values["device"].startswith("recorded:")
+    if name is None and (parts or (values["source"] is not None and not recorded)):
         name = ""  # the parts, or what --from names, say it
     elif space is not None and name is not None and space != values["space"]:
         spaces = open_workload(name).spaces  # a workload without a ladder has one of another name

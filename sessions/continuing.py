@@ -11,6 +11,7 @@ from ..core.model import Config, Trust
 from ..core.workload import Variant, Workload
 from ..kernels.assemble import parts_of
 from ..kernels.bare import read_bare
+from ..kernels.imported import open_workload
 from ..kernels.parts import GENERATED, Parts
 from . import paths
 from .best import subject
@@ -35,24 +36,41 @@ def continued(spec: RunSpec, source: str, *, named: bool) -> tuple[RunSpec, Part
     """
     spec = replace(spec, origin=source)
     path = Path(source)
-    if path.is_file() and path.suffix == ".cu":
-        workload, variant = read_bare(path)
-        config: Config = {}
-    elif path.is_file() and path.name != paths.DATABASE:
+    bare = path.is_file() and path.suffix == ".cu"
+    if not bare and path.is_file() and path.name != paths.DATABASE:
+        if not spec.workload:
+            raise UsageError(f"--from {source}: which workload? A result's file doesn't say where it is")
         return starting_from(spec, source), None
+    if spec.agent != SOURCE_AGENT:
+        if not spec.workload:
+            spec = replace(spec, workload=_named(read_bare(path)[0]) if bare else _of_session(source))
+        if bare or registry.agent_spec(spec.agent).needs_context:  # a ladder begins at its foot
+            return spec, None
+        return starting_from(spec, source), None
+    config: Config = {}
+    if bare:
+        workload, variant = read_bare(path)
     else:
         with SessionStore.open(paths.resolve(source)) as store:
             workload, variant, config = subject(store)
-    if not named:
-        earlier = workload.name if workload.trust is Trust.BUNDLED else str(workload.folder)
-        spec = replace(spec, workload=earlier)
-    if spec.agent != SOURCE_AGENT:
-        if registry.agent_spec(spec.agent).needs_context:
-            return spec, None  # a ladder begins at its foot
-        return starting_from(spec, source), None
+    if named and open_workload(spec.workload).name != workload.name:
+        raise UsageError(f"--from {source} is of workload '{workload.name}', not '{spec.workload}'")
     if variant.language != "cuda":
         raise UsageError(f"--from {source}: its best is a Numba kernel; the model writes CUDA C++")
-    return spec, _begun(workload, variant, config, source)
+    return replace(spec, workload=_named(workload)), _begun(workload, variant, config, source)
+
+
+def _named(workload: Workload) -> str:
+    return workload.name if workload.trust is Trust.BUNDLED else str(workload.folder)
+
+
+def _of_session(name: str) -> str:
+    """What a session worked on. UsageError if it doesn't say."""
+    with SessionStore.open(paths.resolve(name)) as store:
+        stored = (store.header().get("spec") or {}).get("workload") or store.header().get("workload")
+    if not stored:
+        raise UsageError(f"--from {name}: the session doesn't say what it worked on: name the workload")
+    return str(stored)
 
 
 def _begun(workload: Workload, variant: Variant, config: Config, source: str) -> Parts:

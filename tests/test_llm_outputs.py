@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from llm_server import LlmServer
 from llm_steps import status
 
+from warpdeck.cli.app import run
 from warpdeck.core.model import Status
 from warpdeck.kernels import load_workload
 from warpdeck.sessions import heatmap, paths
@@ -168,6 +169,22 @@ def test_a_whole_workload_of_parts_needs_no_model(isolated_home: Path) -> None:
     document = ran(isolated_home, *parts, "--agent", "ladder", "--workload-dir", "w")
     assert document["counts"] == {"ok": 1} and document["origins"]["reference"] == "given"
     assert document["notes"] == [] and load_workload(isolated_home / "w").name == "rowsum"
+
+
+def test_what_can_not_be_gone_on_with(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(isolated_home, "gemm", "--agent", "ladder", "--steps", "1", "--session", "one")
+    artifacts = isolated_home / "sessions/one/artifacts"
+    server = ("--base-url", "http://127.0.0.1:9/v1")
+    for arguments, words in (
+        (("softmax", "--agent", "llm", *server, "--from", "one"), "is of workload 'gemm', not 'softmax'"),
+        (("--agent", "llm", *server, "--from", "none"), "there is no session"),
+        (("--from", str(artifacts / "summary.json")), "which workload?"),
+    ):
+        assert run(["tune", *arguments, "--headless"]) == 2
+        said = capsys.readouterr().err
+        assert words in said and said.count("\n") == 1
+    again = ran(isolated_home, "--agent", "ladder", "--steps", "1", "--from", str(artifacts / "best.cu"))
+    assert again["workload"] == "gemm" and again["from"] == str(artifacts / "best.cu")
 
 
 # -- pictures --------------------------------------------------------------------------------------------
