@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .events import Kind, Lifecycle
+from ..core.errors import UsageError
+from .events import Event, Kind, Lifecycle
+from .seeking import Target, Unit, clamp
 from .state import RunState, reduce
 from .store import SNAPSHOT_EVENTS, SessionStore
 
@@ -88,6 +90,7 @@ class Replay:
         self._clock.position = start
         self._state = RunState()
         self._shown = -1
+        self._tried: list[Event] | None = None
         self._pinned: tuple[float, int] | None = None  # where a step was sought: several events share a time
 
     @property
@@ -128,6 +131,11 @@ class Replay:
         """The state at the last poll."""
         return self._state
 
+    @property
+    def events(self) -> int:
+        """How many events the log has."""
+        return self._last_seq
+
     def poll(self) -> RunState | None:
         """The state at the present position; None if it is the one returned last."""
         position = self.position
@@ -161,9 +169,34 @@ class Replay:
             self.speed = next((s for s in reversed(SPEEDS) if s < self.speed), SPEEDS[0])
 
     def step(self, direction: int) -> None:
-        """Pause at the next or the previous step."""
+        """Pause at the next or the previous step; where sources are tried, attempt."""
         self.playing = False
-        self.seek_step(self._state.step + (1 if direction > 0 else -1))
+        if self._state.llm is not None and self._attempts():
+            self._step_attempt(direction)
+        else:
+            self.seek_step(self._state.step + (1 if direction > 0 else -1))
+
+    def step_event(self, direction: int) -> None:
+        """Pause at the next or the previous event of the log."""
+        self.playing = False
+        self.seek_event(self._state.seq + (1 if direction > 0 else -1))
+
+    def _step_attempt(self, direction: int) -> None:
+        seqs = [event.seq for event in self._attempts()]
+        here = self._state.seq
+        if direction > 0:
+            self.seek_event(next((seq for seq in seqs if seq > here), self._last_seq))
+        else:
+            self.seek_event(next((seq for seq in reversed(seqs) if seq < here), 0))
+
+    def _attempts(self) -> list[Event]:
+        """What told of an attempt first, in order; read once: a log that is played back doesn't grow."""
+        if self._tried is None:
+            first = {}
+            for event in self._store.events(kinds=[Kind.ATTEMPT]):
+                first.setdefault(event.data.get("attempt"), event)
+            self._tried = list(first.values())
+        return self._tried
 
     def seek(self, fraction: float) -> None:
         """Jump to a fraction of the whole; goes on playing if it was."""
@@ -179,6 +212,30 @@ class Replay:
         self._state = state
         self._clock.position = self._position_of(state.t) if state.seq else 0.0
         self._pinned = (self.position, state.seq)
+
+    def seek_event(self, seq: int) -> None:
+        """Jump to where event `seq` (the nearest, if there is none) is the last one seen."""
+        seq = min(max(seq, 0), self._last_seq)
+        self._move_to(seq)
+        at = self._store.time_of(seq) if seq else None
+        self._clock.position = 0.0 if at is None else self._position_of(at)
+        self._pinned = (self.position, seq)
+
+    def go_to(self, target: Target) -> None:
+        """Jump to a place, see `seeking.parse`; goes on playing if it was."""
+        if target.unit is Unit.STEP:
+            self.seek_step(int(target.value))
+        elif target.unit in (Unit.EVENT, Unit.BOOKMARK):
+            self.seek_event(int(target.value))
+        elif target.unit is Unit.ATTEMPT:
+            found = [e.seq for e in self._attempts() if e.data.get("attempt") == int(target.value)]
+            if not found:
+                raise UsageError(f"this log has no attempt {target.value:.0f}")
+            self.seek_event(found[0])
+        elif target.unit is Unit.SHARE:
+            self.seek(target.value)
+        else:
+            self.seek_time(clamp(target.value + (self.position if target.relative else 0.0), self.length))
 
     def close(self) -> None:
         """Release the log."""

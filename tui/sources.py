@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, WarpdeckError
+from ..sessions.bookmarks import Bookmark, Bookmarks
 from ..sessions.replay import Replay
+from ..sessions.seeking import Target
 from ..sessions.state import RunState
 from ..sessions.tail import Tail
 
@@ -108,11 +110,32 @@ class Playback(Protocol):
         ...
 
     def step(self, direction: int) -> None:
-        """Pause at the next or the previous step."""
+        """Pause at the next or the previous step (where sources are tried, attempt)."""
+        ...
+
+    def step_event(self, direction: int) -> None:
+        """Pause at the next or the previous event."""
         ...
 
     def seek(self, fraction: float) -> None:
         """Jump to a fraction of the whole; goes on playing if it was."""
+        ...
+
+    def go_to(self, target: Target) -> None:
+        """Jump to a place. UsageError if the log doesn't have it."""
+        ...
+
+    @property
+    def bookmarks(self) -> tuple[Bookmark, ...]:
+        """The session's bookmarks, in the log's order."""
+        ...
+
+    def bookmark(self, name: str) -> None:
+        """Set a bookmark here. WarpdeckError if it can't be kept."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Delete a bookmark. WarpdeckError if that can't be kept."""
         ...
 
 
@@ -148,6 +171,13 @@ class ReplaySource(Replay):
         self.capabilities = Capabilities(replay=True)
         self.folder: Path | None = Path(folder)
         self._turn = threading.RLock()
+        self._bookmarks = Bookmarks(folder)
+        self.bookmarks: tuple[Bookmark, ...] = ()
+        self.trouble = ""  # with the bookmarks: the log itself is as good as ever
+        try:
+            self.bookmarks = self._bookmarks.read()
+        except WarpdeckError as error:
+            self.trouble = str(error)
 
     def poll(self) -> RunState | None:
         """The state at the present position; None if it is the one returned last."""
@@ -158,6 +188,25 @@ class ReplaySource(Replay):
         """Pause at the next or the previous step."""
         with self._turn:
             super().step(direction)
+
+    def step_event(self, direction: int) -> None:
+        """Pause at the next or the previous event."""
+        with self._turn:
+            super().step_event(direction)
+
+    def go_to(self, target: Target) -> None:
+        """Jump to a place."""
+        with self._turn:
+            super().go_to(target)
+
+    def bookmark(self, name: str) -> None:
+        """Set a bookmark here."""
+        mark = Bookmark(name, self.state.seq, self.state.step, self.position)
+        self.bookmarks = self._bookmarks.add(mark)
+
+    def forget(self, name: str) -> None:
+        """Delete a bookmark."""
+        self.bookmarks = self._bookmarks.remove(name)
 
     def command(self, name: str) -> None:
         """A replay has no run to ask."""

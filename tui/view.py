@@ -11,7 +11,6 @@ from ..sessions.llm_state import Attempt, LlmState
 from ..sessions.state import MESSAGES, RunState
 from .braille import Series, Shape, bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
-from .sources import Playback
 from .verdicts import kept_words, status_words
 from .widgets.gauges import Gauge, facts, gauges, stored_values
 from .widgets.leaderboard import Row
@@ -298,14 +297,3 @@ def gauge_view(state: RunState, replay: bool, now: float) -> GaugeView:
     else:
         note = f"stale: sampled {duration(age)} ago" if age > STALE_S else ""
     return GaugeView(f"GPU {device.spec}", [*gauges(state.sample), *facts(device)], note)
-
-
-def replay_line(playback: Playback, state: RunState, width: int) -> str:
-    """ "▶ playing 4×  0:12 / 0:43  ████····  step 12": what the replay bar says."""
-    ended = playback.position >= playback.length
-    mark = "▶ playing" if playback.playing else "◼ at end " if ended else "‖ paused "
-    head = f"{mark} {playback.speed:g}×  {duration(playback.position)} / {duration(playback.length)}  "
-    tail = f"  step {state.step}"
-    room = max(0, min(40, width - len(head) - len(tail)))
-    share = playback.position / playback.length if playback.length > 0 else 1.0
-    return head + bar(share, room) + tail

@@ -10,6 +10,7 @@ import pytest
 from warpdeck.core.errors import UsageError
 from warpdeck.tui.commands import commands
 from warpdeck.tui.sources import LiveSource, Playback, ReplaySource, RunSource
+from warpdeck.tui.widgets.replay_bar import ReplayBar
 
 
 class Clock:
@@ -109,7 +110,7 @@ async def test_the_end_stays_and_space_starts_over(folder: Path, clock: Clock, k
 async def test_the_bar_fits(folder: Path, clock: Clock, kit: Any, size: tuple[int, int]) -> None:
     async with kit.open(ReplaySource(folder, clock=clock, start=20), size) as console:
         bar = next(line for line in console.lines if "/ 1:01" in line)
-        assert bar.rstrip().endswith("step 20")
+        assert bar.rstrip().endswith("step 20 · event 46")
         assert "←→" in console.lines[-1] and "<>" in console.lines[-1]
         assert "Stop" not in console.lines[-1]
 
@@ -169,3 +170,119 @@ async def test_a_dead_run_is_called_interrupted(tmp_path: Path, kit: Any) -> Non
         assert "its process died" in console.lines[1]
         await console.press("q")
         assert console.app._exit
+
+
+async def test_single_events_go_both_ways(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=20.2)) as console:
+        seq = console.screen.state.seq
+        await console.press("full_stop", "full_stop")
+        assert console.screen.state.seq == seq + 2 and "‖ paused" in console.text
+        await console.press("comma", "comma", "comma")
+        assert console.screen.state.seq == seq - 1
+        assert f"event {seq - 1}" in console.text
+        await console.press("0", "comma")
+        assert console.screen.state.seq == 0
+        await console.press("9")
+        seq = console.screen.state.seq
+        await console.press(*["full_stop"] * 3)
+        assert console.screen.state.seq == seq + 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "step"), [("42", 42), ("0:20", 20), ("50%", 30), ("end", 60), ("-5s", 25), ("step 7", 7)]
+)
+async def test_a_typed_place(folder: Path, clock: Clock, kit: Any, typed: str, step: int) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=30.2)) as console:
+        await console.press("space", "colon")
+        await console.pilot.press(*typed)
+        assert "→" in console.dialog
+        await console.press("enter")
+        await console.poll()
+        assert f"step {step}/60" in console.lines[1]
+
+
+async def test_a_typed_place_is_checked_as_it_is_typed(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=30.2)) as console:
+        await console.press("colon")
+        assert "a step (12), a time (1:30" in console.dialog
+        await console.pilot.press(*"9x")
+        assert "'9x' is no place in this log" in console.dialog
+        await console.press("enter")  # refused: the words stay
+        assert "no place" in console.dialog
+        await console.press("escape")
+        assert console.app.screen is console.screen
+        await console.press("colon")
+        await console.pilot.press(*"attempt 3")
+        await console.press("enter")
+        await console.poll()
+        assert "this log has no attempt 3" in console.text
+
+
+async def test_bookmarks_are_set_jumped_to_listed_and_deleted(
+    folder: Path, clock: Clock, kit: Any, tmp_path: Path
+) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock, start=20.2)) as console:
+        await console.press("b")
+        assert "at step 20" in console.dialog
+        await console.press("enter")
+        await console.poll()
+        assert "▶ playing" in console.text and "◆ step 20" in console.text
+        await console.press("8", "b")
+        await console.pilot.press(*["backspace"] * 10, *"late")
+        await console.press("enter")
+        await console.poll()
+        bar = next(line for line in console.lines if "/ 1:01" in line)
+        assert bar.index("◆") < bar.index("●")
+        await console.press("left_curly_bracket")
+        await console.poll()
+        assert "step 20/60" in console.lines[1]
+        await console.press("left_curly_bracket")
+        await console.poll()
+        assert "no earlier bookmark" in console.text
+        await console.press("B")
+        assert "step 20" in console.dialog and "late" in console.dialog
+        await console.press("j", "enter")
+        await console.poll()
+        assert "step 48/60" in console.lines[1]
+        await console.press("colon")
+        await console.pilot.press(*"step 20")
+        await console.press("enter", "B", "d", "escape")
+    kept = ReplaySource(folder, clock=clock).bookmarks
+    assert [b.name for b in kept] == ["late"]
+    assert (folder / "bookmarks.json").exists()
+
+
+async def test_without_bookmarks_their_keys_are_not_offered(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        ids = {command.action for command in commands(console.app.screen)}
+        assert "bookmark" in ids and "go_to" in ids and "bookmarks" not in ids
+    async with kit.open(kit.source(kit.events(3))) as console:
+        ids = {command.action for command in commands(console.app.screen)}
+        assert not ids & {"bookmark", "go_to", "bookmarks", "event(1)"}
+
+
+async def test_damaged_bookmarks_are_told_and_the_replay_works(folder: Path, clock: Clock, kit: Any) -> None:
+    (folder / "bookmarks.json").write_text("{")
+    async with kit.open(ReplaySource(folder, clock=clock, start=20.2)) as console:
+        assert "bookmarks.json is damaged" in console.text
+        await console.press("b", "enter")
+        await console.poll()
+        assert "could not set a bookmark" in console.text
+        assert "step 20/60" in console.lines[1]
+
+
+async def test_the_mouse_seeks_and_toggles(folder: Path, clock: Clock, kit: Any) -> None:
+    async with kit.open(ReplaySource(folder, clock=clock)) as console:
+        bar = console.screen.query_one(ReplayBar)
+        first, width = bar._track
+        await console.pilot.click(bar, offset=(1 + first + (width - 1) // 2, 0))
+        await console.poll()
+        step = console.screen.state.step
+        assert 29 <= step <= 31
+        await console.pilot.click(bar, offset=(3, 0))
+        await console.poll()
+        assert "‖ paused" in console.text
+        first, width = bar._track
+        await console.pilot.click(bar, offset=(first + width, 0))
+        await console.poll()
+        assert "step 60/60" in console.lines[1]

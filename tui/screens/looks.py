@@ -19,9 +19,10 @@ from ..sources import RunSource
 from ..widgets.attempts import Attempts
 from ..widgets.leaderboard import Leaderboard
 from ..widgets.table import Table
+from .playing import Playing
 
 
-class Looks(Screen[None]):
+class Looks(Playing):
     """A screen with a leaderboard and attempts, whose marked row can be looked at."""
 
     def __init__(self, source: RunSource) -> None:

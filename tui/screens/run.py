@@ -24,6 +24,7 @@ from ..widgets.leaderboard import Leaderboard
 from ..widgets.log import LogPane
 from ..widgets.model import ModelPane
 from ..widgets.plot import Plot
+from ..widgets.replay_bar import Moment, ReplayBar
 from .confirm import ConfirmScreen
 from .looks import Looks
 
@@ -115,7 +116,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         yield Attempts(id="attempts")
         yield LogPane(id="log")
         if isinstance(self.source, Playback):
-            yield Static("", id="replay", markup=False)
+            yield ReplayBar(id="replay")
         yield Footer(show_command_palette=False, compact=True)
         yield Static("", id="tiny", markup=False)
 
@@ -123,6 +124,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self.add_class("-top-speedup")
         self.query_one("#leaderboard").focus()
         self.call_after_refresh(self.tick)
+        self.tell_trouble()
         if self._interval is not None:
             self._timer = self.set_interval(self._interval, self.tick)
 
@@ -229,7 +231,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         gauge = view.gauge_view(self.state, capabilities.replay, now)
         self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
         if isinstance(self.source, Playback):
-            self._put("#replay", view.replay_line(self.source, self.state, width))
+            moment = Moment.of(self.source, self.state.step, self.state.seq)
+            self.query_one(ReplayBar).show(moment)
 
     def _draw_agent(self, llm: LlmState, now: float, width: int) -> None:
         """The state machine, tokens and money, and what shows only where there are any."""
@@ -267,7 +270,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             return bool(self.state.leaderboard or (self.state.llm and self.state.llm.attempts))
         if action == "digit":
             return replay or parameters[0] in range(1, len(PANES) + 1)
-        return True
+        return super().check_action(action, parameters)
 
     def describe(self, action: str) -> str:
         """What a binding does here, where its own words don't say it."""
@@ -332,20 +335,21 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
     def action_step(self, direction: int) -> None:
         """Step a replay."""
-        self._play(lambda playback: playback.step(direction))
+        self.jump(lambda playback: playback.step(direction))
 
     def action_speed(self, direction: int) -> None:
         """Change a replay's speed."""
-        self._play(lambda playback: playback.change_speed(direction))
+        self.jump(lambda playback: playback.change_speed(direction))
 
     def action_digit(self, digit: int) -> None:
         """In a replay jump to tenths of it; else focus a pane by its number."""
         if isinstance(self.source, Playback):
-            self._play(lambda playback: playback.seek(digit / 10))
+            self.jump(lambda playback: playback.seek(digit / 10))
         else:
             self.focus_pane(self.panes[digit - 1])
 
-    def _play(self, act: Callable[[Playback], None]) -> None:
+    def jump(self, act: Callable[[Playback], None]) -> None:
+        """Do something to the replay, and show at once where it is then."""
         if isinstance(self.source, Playback):
             act(self.source)
             self._age = dict(PACE)  # a jump shows everything at once
