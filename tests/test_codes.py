@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def pool(cache: CompileCache) -> Iterator[CompilePool]:
 def workload(folder: Path, launch: str) -> Workload:
     new_workload(folder, "cuda")
     path = folder / "workload.toml"
-    before, rest = path.read_text().split("[launch]")
-    path.write_text(f"{before}[launch]\n{launch}\n[knobs]{rest.split('[knobs]')[1]}")
+    text = re.sub(r"^\[launch\].*?(?=^\[knobs\])", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    path.write_text(f"{text}\n[launch]\n{launch}\n")
     return load_workload(folder)
 
 
