@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import ExitCode, UsageError
 from . import options
-from .output import json_document, line, table
+from .output import json_document, line, message, table
 
 
 def check(
@@ -58,7 +58,8 @@ def check(
     """Check a kernel against its reference: all its cases, derived ones, and its knobs' values.
 
     With --sanitize each tool of compute-sanitizer is one more line: what it found, and where. --device cpu
-    emulates: right or wrong without a GPU. Exit code 0 only if everything is right, else 5.
+    emulates: right or wrong without a GPU; so does auto, for CUDA C++ that no recording knows. Exit code 0
+    only if everything is right, else 5.
     """
     from ..core.sandbox import allow_unsandboxed as allow
 
@@ -69,6 +70,7 @@ def check(
         return _replay(request, device, seed, allow_shared, as_json)
     if workload is None:
         raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
+    from ..core.devices.recorded import RecordedDevice
     from ..core.verify import verify
     from ..kernels.bare import SPACE, read_bare
     from ..kernels.loader import load_workload
@@ -84,6 +86,10 @@ def check(
         loaded = load_workload(workload)
         implemented, chosen = implementation(loaded, variant, space)
     opened = open_device(device, allow_shared=allow_shared)
+    recorded = isinstance(opened, RecordedDevice) and opened.recordings(loaded.name, chosen.name)
+    if device == "auto" and opened.info.recorded and not recorded and implemented.language == "cuda":
+        opened = open_device("cpu")  # which runs what no recording knows
+        message(f"no CUDA GPU here; {opened.info.label}")
     try:
         found = verify(
             loaded,

@@ -15,10 +15,10 @@ def show_result(document: Mapping[str, Any]) -> None:
     device, best, baseline = document["device"] or {}, document["best"], document["baseline"]
     protocol = document.get("protocol") or {}
     line(f"{document['workload']}, {device.get('label', 'an unknown device')}")
-    line(
-        f"  agent {document['agent']}, seed {document['seed']}, space {document['space']};"
-        f" {_protocol(document, protocol)}"
-    )
+    how = "" if device.get("emulated") else f"; {_protocol(document, protocol)}"
+    line(f"  agent {document['agent']}, seed {document['seed']}, space {document['space']}{how}")
+    if document.get("model"):
+        line(f"  {_model(document['model'])}")
     for note in document.get("notes") or ():
         if str(note).startswith("generated reference"):
             line(f"  {note}")
@@ -59,6 +59,18 @@ def show_result(document: Mapping[str, Any]) -> None:
             line(f"  {_config(config)}")
         if len(tied) > MOST_TIED:
             line(f"  … and {len(tied) - MOST_TIED} more (--json lists them)")
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    """What was asked of a language model, and what it took."""
+    tokens, cost = model["tokens"], model["cost"]
+    said = "cost unknown: no price" if cost is None else f"{cost:.4f} USD"
+    if cost is not None and model["unpriced"]:
+        said += f", and {model['unpriced']} answers without a price"
+    return (
+        f"model {model['name']}: {model['requests']} requests, {tokens['input']:,} tokens in"
+        f" ({tokens['cached']:,} cached), {tokens['output']:,} out; {said}"
+    )
 
 
 def _protocol(document: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:

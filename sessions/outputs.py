@@ -124,10 +124,10 @@ def _requests(
         candidate = Candidate(variant.name, dict(row["config"]), variant.source_hash)
         try:
             for file in requests.write_requests(folder, workload, variant, candidate, cases, **run):
-                if row is best:
+                if row["candidate"] == best["candidate"]:
                     yield f"request {file.stem}", _below(store, file)
         except UsageError:
-            if row is best:
+            if row["candidate"] == best["candidate"]:
                 raise  # others failed for this reason
 
 

@@ -53,6 +53,7 @@ def tune_document(store: SessionStore, state: RunState | None = None) -> dict[st
         "notes": list(info.data.get("notes") or ()) if info else [],
         "origins": dict(info.data.get("origins") or {}) if info else {},
         "from": info.data.get("from") if info else None,
+        "model": _model(state),
         "provisional": not result,
     }
     if result:
@@ -78,6 +79,23 @@ def _device(state: RunState) -> dict[str, Any] | None:
         "date": device.date,
         "uuid": device.uuid,
         "driver": device.driver,
+    }
+
+
+def _model(state: RunState) -> dict[str, Any] | None:
+    """The language model that was asked, and what it took; None where none was. `cost`: USD, of the answers
+    whose price is known; null where no price is."""
+    llm = state.llm
+    if llm is None or not llm.asks:
+        return None
+    usage = llm.usage
+    return {
+        "name": llm.model,
+        "effort": llm.effort or None,
+        "requests": llm.sent,
+        "tokens": {key: getattr(usage, key) for key in ("input", "cached", "output", "reasoning")},
+        "cost": usage.cost if usage.answers > usage.unpriced else None,
+        "unpriced": usage.unpriced,
     }
 
 

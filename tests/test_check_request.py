@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from authored import KERNEL, REFERENCE, SIGNATURE
+from cli_support import warpdeck
 
 from warpdeck.cli.app import run
 from warpdeck.core.errors import ExitCode, UsageError
@@ -218,3 +220,10 @@ def test_a_request_of_a_numba_kernel_is_refused(tmp_path: Path) -> None:
     candidate = Candidate(variant.name, {}, variant.source_hash)
     with pytest.raises(UsageError, match="written in numba"):
         list(write_requests(tmp_path, softmax, variant, candidate, [softmax.size_case(8)]))
+
+
+def test_without_a_gpu_what_no_recording_knows_is_emulated(rowsum: Workload) -> None:
+    bare = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = warpdeck("check", str(rowsum.folder), "--size", "8", "--json", env=bare)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["device"]["emulated"] and "no CUDA GPU here" in done.stderr
