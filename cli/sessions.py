@@ -90,13 +90,22 @@ def sessions_export(
     best: Annotated[
         bool, typer.Option("--best", help="A standalone kernel: knobs baked in, dispatched by size.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="A report to read and send: one HTML file; - is stdout."),
+    ] = None,
 ) -> None:
-    """Export a session: packed (to import elsewhere), as CSV, or its best kernel as a file of its own."""
+    """Export a session: packed (to import elsewhere), as CSV, as a report, or its best kernel as a file."""
     from ..sessions import paths
 
-    if csv and best:
-        raise UsageError("--csv and --best exclude each other")
+    if csv + best + (html is not None) > 1:
+        raise UsageError("--csv, --best and --html exclude each other")
+    if html is not None and target is not None:
+        raise UsageError(f"--html names its own file: leave {target} out")
     folder = paths.resolve(session)
+    if html is not None:
+        _export_html(folder, html)
+        return
     if csv:
         _export_csv(folder, target or Path(f"{folder.name}.csv"))
     elif best:
@@ -120,6 +129,16 @@ def _export_csv(folder: Path, target: Path) -> None:
             line(str(target))
     if failures:
         message(f"{failures} evaluation(s) that failed have no row")
+
+
+def _export_html(folder: Path, target: Path) -> None:
+    from ..sessions.html_report import report, write_report
+
+    if str(target) == "-":
+        line(report(folder).rstrip("\n"))
+        return
+    options.writable(None if target.is_dir() else target, "--html")
+    line(str(write_report(folder, target)))
 
 
 def _export_best(folder: Path, target: Path | None) -> None:
