@@ -33,7 +33,7 @@ LLM_FLAGS = {
     "research": "research",
     "docs": "docs",
 }
-LLM_CONFIG = ("prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
+LLM_CONFIG = ("api", "prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
 NOT_IN_CONFIG = ("context", "return", "config", "resume", "show_graph", "as_json", "as_jsonl", "headless")
 
 Agent = Annotated[
