@@ -13,7 +13,23 @@ from typing import Annotated, NoReturn
 import typer
 
 from .._version import __version__
-from . import bench, check, doctor, occupancy, profile, sass, sessions, sweep, trace, train, tune, workloads
+from . import (
+    bench,
+    check,
+    config,
+    doctor,
+    occupancy,
+    options,
+    profile,
+    sass,
+    sessions,
+    sweep,
+    trace,
+    train,
+    tune,
+    web,
+    workloads,
+)
 from .output import guarded, line, set_quiet, stdout_is_terminal
 
 app = typer.Typer(
@@ -38,6 +54,12 @@ def root(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No messages but warnings and errors.")
     ] = False,
+    theme: options.Theme = None,
+    readonly: options.ReadOnly = False,
+    mouse: Annotated[
+        bool,
+        typer.Option("--mouse/--no-mouse", help="Dashboard: use the mouse, or leave it to the terminal."),
+    ] = True,
 ) -> None:
     """Tune CUDA kernels: measured, checked, recorded, replayable.
 
@@ -47,6 +69,7 @@ def root(
     4 budget or time limit, 5 verification failed, 130 interrupted.
     """
     set_quiet(quiet)
+    options.dashboard(theme, readonly=readonly, mouse=mouse)
     if context.invoked_subcommand is None:
         if not stdout_is_terminal():
             line(context.get_help())
@@ -57,7 +80,10 @@ def root(
 
 
 # The order of `--help`.
-COMMANDS = (tune, bench, sweep, check, profile, trace, sass, occupancy, train, sessions, workloads, doctor)
+COMMANDS = (
+    *(tune, web, bench, sweep, check, profile, trace, sass, occupancy, train),
+    *(sessions, workloads, config, doctor),
+)
 for module in COMMANDS:
     module.register(app)
 

@@ -55,6 +55,18 @@ AllowShared = Annotated[
 ]
 Knobs = Annotated[list[str] | None, typer.Option("--knob", metavar="K=V", help="A knob's value; repeatable.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Theme = Annotated[
+    str | None,
+    typer.Option(
+        "--theme",
+        metavar="NAME",
+        help="Dashboard: dark, light, high-contrast, colour-blind. [the settings']",
+    ),
+]
+ReadOnly = Annotated[
+    bool,
+    typer.Option("--readonly", help="Dashboard: refuse everything that changes a run, a session or a file."),
+]
 
 MAX_SECONDS = 86_400  # of any time limit; more than a day is a mistake
 PROFILES = (".ncu-rep", ".counters.json.gz", ".counters.json")  # Nsight Compute's reports, and our profiles
@@ -104,6 +116,14 @@ def screen(show: bool, as_json: bool) -> None:
         raise UsageError("--show opens a screen, --json prints a document: choose one")
     if show and not stdout_is_terminal():
         raise UsageError("--show needs a terminal")
+
+
+def dashboard(theme: str | None = None, *, readonly: bool = False, mouse: bool = True) -> None:
+    """What the dashboard's options say; the settings' file says the rest. UsageError for an unknown theme."""
+    if theme is not None or readonly or not mouse:
+        from .. import tui
+
+        tui.configure(theme=theme, readonly=readonly, mouse=mouse)
 
 
 def whole(option: str, text: str, word: str) -> int:

@@ -12,13 +12,12 @@ import math
 import os
 import re
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
 
+from ..core.crash import save_traceback
 from ..core.errors import ExitCode, WarpdeckError
 
 SCHEMA_VERSION = 1
@@ -203,15 +202,7 @@ def clock_words(clock: str | None, event_floor_ms: float | None) -> str:
 
 def _unexpected(problem: BaseException) -> int:
     """One line, and the traceback in a file that a report can quote."""
-    text = f"command: {sys.argv}\npython: {sys.version}\n\n" + "".join(traceback.format_exception(problem))
-    try:
-        handle, path = tempfile.mkstemp(
-            prefix="warpdeck-traceback-", suffix=".txt"
-        )  # readable to its owner only
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-        where = f"; the traceback is in {path}"
-    except OSError:
-        where = ""
+    path = save_traceback(problem)
+    where = f"; the traceback is in {path}" if path else ""
     error(f"unexpected {type(problem).__name__}: {problem}{where}")
     return ExitCode.RUN_FAILED

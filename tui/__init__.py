@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..core.crash import save_traceback
 from ..core.errors import ExitCode
 from ..sessions.events import Lifecycle
 
 if TYPE_CHECKING:
+    from textual.screen import Screen
+
     from ..telemetry.ncu.counters import Counters
     from ..telemetry.trace.timeline import Timeline
-    from .app import WarpdeckApp
+    from .settings import Settings
     from .sources import RunSource
 
 _EXIT = {
@@ -51,35 +57,59 @@ def run_replay(session: Path, speed: float = 1.0, start: float = 0.0) -> int:
 
 def run_start(sessions: Path | None = None) -> int:
     """The start screen over a folder of sessions (default: the user's)."""
-    from .app import WarpdeckApp
     from .screens.sessions import SessionsScreen
 
-    return _run(WarpdeckApp(SessionsScreen(sessions)))
+    return _run(SessionsScreen(sessions))
 
 
 def run_timeline(timeline: Timeline) -> int:
     """Look at a trace."""
-    from .app import WarpdeckApp
     from .screens.timeline import TimelineScreen
 
-    return _run(WarpdeckApp(TimelineScreen(timeline)))
+    return _run(TimelineScreen(timeline))
 
 
 def run_counters(counters: Counters) -> int:
     """Look at a launch's hardware counters."""
-    from .app import WarpdeckApp
     from .screens.counters import CountersScreen
 
-    return _run(WarpdeckApp(CountersScreen(counters)))
+    return _run(CountersScreen(counters))
+
+
+class _Asked:
+    """What the command line said, before the settings are read."""
+
+    changes: ClassVar[dict[str, Any]] = {}
+
+
+def configure(*, theme: str | None = None, readonly: bool = False, mouse: bool = True) -> None:
+    """Settings that outvote those of the file, for every dashboard that is opened from now on.
+
+    Raises UsageError for an unknown theme.
+    """
+    from .settings import theme_name
+
+    if theme is not None:
+        _Asked.changes["theme"] = theme_name(theme, "--theme")
+    if readonly:
+        _Asked.changes["readonly"] = True
+    if not mouse:
+        _Asked.changes["mouse"] = False
+
+
+def settings() -> Settings:
+    """The settings of the user's file, with what the command line said."""
+    from .settings import load
+
+    return replace(load(), **_Asked.changes)
 
 
 def _show(source: RunSource) -> int:
-    from .app import WarpdeckApp
     from .screens.run import RunScreen
 
     screen = RunScreen(source)
     try:
-        code = _run(WarpdeckApp(screen))
+        code = _run(screen)
     finally:
         source.close()
         state = screen.state
@@ -91,9 +121,52 @@ def _show(source: RunSource) -> int:
     return code or _EXIT.get(state.lifecycle, ExitCode.OK)
 
 
-def _run(app: WarpdeckApp) -> int:
-    """Run an app in this terminal; 1 if it crashed (Textual has then restored the terminal and said why)."""
+def _run(first: Screen[None]) -> int:
+    """Run the app in this terminal. Where it crashes, the terminal is as before, and one line says why."""
+    from .app import WarpdeckApp
+
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)  # a size that a shell exported would outvote the terminal's for good
-    app.run()
-    return app.return_code or ExitCode.OK
+    chosen = settings()
+    app = WarpdeckApp(first, chosen)
+    crash: Exception | None = None
+    with _restored_terminal():
+        try:
+            app.run(mouse=chosen.mouse)
+        except Exception as problem:  # noqa: BLE001 - while it was closing, say: no reason to show a page of it
+            crash = problem
+    crash = app.crash or crash
+    if crash is None:
+        return app.return_code or ExitCode.OK
+    path = save_traceback(crash)
+    where = f"; the traceback is in {path}" if path else ""
+    words = " ".join(f"{type(crash).__name__}: {crash}".split())
+    print(f"warpdeck: error: the dashboard crashed: {words}{where}", file=sys.stderr)
+    return ExitCode.RUN_FAILED
+
+
+@contextmanager
+def _restored_terminal() -> Iterator[None]:
+    """The terminal's modes as they were, whatever becomes of the app that is run in it."""
+    try:
+        import termios
+
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except Exception:  # noqa: BLE001 - Windows, or no terminal: termios has an error of its own
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError, termios.error):
+            if termios.tcgetattr(number) != before:
+                termios.tcsetattr(number, termios.TCSANOW, before)
+                os.write(sys.stdout.fileno(), _RESTORE)
+
+
+# Mouse, paste marks, focus reports and other keyboards off, the cursor on, the normal screen.
+_RESTORE = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?2004l\x1b[?1004l\x1b[?2048l"
+    b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[0m"
+)

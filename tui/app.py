@@ -10,32 +10,28 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.widgets import Static
 
+from . import palette
+from .access import changes
 from .commands import commands
+from .reading import plain
+from .settings import Settings
+from .themes import COLOUR_BLIND, DARK, THEMES
 
-DARK = Theme(
-    name="warpdeck",
-    primary="#6cb6ff",
-    secondary="#2f6f9f",
-    accent="#8ddb3c",
-    success="#8ddb3c",
-    warning="#f2c14e",
-    error="#ff7b72",
-    foreground="#e4e7eb",
-    background="#0f1317",
-    surface="#171c22",
-    panel="#232a32",
-    dark=True,
-    variables={"border-blurred": "#4a5663", "footer-key-foreground": "#8ddb3c"},
-)
+TOLD_S = 20  # seconds that a mistake in the settings stays on the screen
 
 
 class WarpdeckApp(App[int]):
-    """Shows `first`, and ends when that screen is dismissed. The return value is the exit code."""
+    """Shows `first`, and ends when that screen is dismissed. The return value is the exit code.
+
+    `crash` is the error that ended it, if one did; whoever ran the app says where its traceback is.
+    """
 
     CSS_PATH = "warpdeck.tcss"
     TITLE = "warpdeck"
@@ -58,21 +54,81 @@ class WarpdeckApp(App[int]):
         Binding("ctrl+p", "command_palette", "Commands", key_display="^p", priority=True, id="app.palette"),
     ]
 
-    def __init__(self, first: Screen[None]) -> None:
+    def __init__(self, first: Screen[None], settings: Settings | None = None) -> None:
         super().__init__()
+        self.settings = Settings() if settings is None else settings
+        self.crash: Exception | None = None
         self._first = first
-        self.register_theme(DARK)
-        # Never an ansi-* theme: under NO_COLOR Textual 8.2.8 renders those black on black.
-        self.theme = DARK.name
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = self.settings.theme
+        # Textual's lack colours of ours, and under NO_COLOR an ansi-* one is black on black (8.2.8).
+        for name in self.available_themes.keys() - THEMES.keys():
+            self.unregister_theme(name)
+
+    @property
+    def readonly(self) -> bool:
+        """Whether everything that changes a run, a session or a file is refused (see `access`)."""
+        return self.settings.readonly
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Variables of the style sheet that a theme may leave out."""
+        return dict(DARK.variables)
+
+    def get_driver_class(self) -> type[Driver]:
+        """A terminal's driver that no input ends; in a browser Textual's."""
+        usual = super().get_driver_class()
+        if usual.__module__ != "textual.drivers.linux_driver":
+            return usual
+        from .driver import SteadyDriver
+
+        return SteadyDriver
 
     def on_mount(self) -> None:
         with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not the main thread
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):  # closing the terminal must leave it clean
                 loop.add_signal_handler(number, self.exit, 0)
+        self._remap()
+        if self.readonly:
+            self.screen_change_signal.subscribe(self, self._say_readonly)
         self.push_screen(self._first, lambda _: self.exit(0))
         # What exists now lives as long as the app: keep the collector from walking it in every pause.
         self.call_after_refresh(_freeze)
+
+    def _remap(self) -> None:
+        """The user's keys, and what is wrong with them or with other settings."""
+        wrong = list(self.settings.problems)
+        if self.settings.keys:
+            from .keys import keymap  # imports every screen
+
+            keys, problems = keymap(self.settings.keys)
+            self.set_keymap(keys)
+            wrong += problems
+        for problem in wrong:
+            self.notify(problem, title="settings", severity="warning", timeout=TOLD_S, markup=False)
+
+    def watch_theme(self) -> None:
+        """Stages have colours of their own."""
+        palette.use_safe(self.theme == COLOUR_BLIND.name)
+
+    def _say_readonly(self, screen: Screen[Any]) -> None:
+        """In the title of every screen, once it has one."""
+        screen.call_after_refresh(_badge, screen)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Nothing pasted may command the terminal or be endless, whatever driver it came through."""
+        if isinstance(event, events.Paste):
+            event.text = plain(event.text)
+        await super().on_event(event)
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crash = self.crash or error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """End without Textual's page of traceback: whoever ran the app says where it is."""
+        self._close_messages_no_wait()
 
     def action_leave(self) -> None:
         """Quit through the first screen, which may ask."""
@@ -93,8 +149,25 @@ class WarpdeckApp(App[int]):
                 yield SystemCommand(command.words, f"key: {command.keys}", act)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
         # Once the palette is gone from the screen.
-        save = partial(self.set_timer, 0.1, self.deliver_screenshot)
+        save = partial(self.set_timer, 0.1, self.action_screenshot)
         yield SystemCommand("Screenshot", "Save this screen as SVG", save)
+
+    def action_change_theme(self) -> None:
+        """Choose a theme, each shown as it is marked."""
+        from .screens.themes import ThemeScreen
+
+        self.push_screen(ThemeScreen())
+
+    @changes("write files")
+    def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
+        """Save this screen as SVG."""
+        self.deliver_screenshot(filename, path)
+
+
+def _badge(screen: Screen[Any]) -> None:
+    if screen.is_attached and screen.query("#title") and not screen.query("#readonly"):
+        screen.add_class("-readonly")
+        screen.mount(Static("READ ONLY", id="readonly", markup=False))
 
 
 def _freeze() -> None:

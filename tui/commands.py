@@ -8,6 +8,8 @@ from typing import Any
 from textual.dom import DOMNode
 from textual.screen import Screen
 
+from .access import changed_by_class
+
 
 @dataclass(frozen=True)
 class Command:
@@ -17,6 +19,7 @@ class Command:
     keys: str
     action: str
     node: DOMNode
+    changes: str | None = None  # what it changes outside of the dashboard
 
 
 def commands(screen: Screen[Any]) -> list[Command]:
@@ -31,7 +34,10 @@ def commands(screen: Screen[Any]) -> list[Command]:
         if known is None:
             describe = getattr(active.node, "describe", None)
             words = (describe and describe(binding.action)) or binding.tooltip or binding.description
-            found[binding.action] = Command(words, key, binding.action, active.node)
+            what = changed_by_class(type(active.node), binding.action)
+            if what is not None and getattr(screen.app, "readonly", False):
+                words += " (refused: read only)"
+            found[binding.action] = Command(words, key, binding.action, active.node, what)
         elif key not in known.keys.split():
             found[binding.action] = replace(known, keys=f"{known.keys} {key}")
     app = screen.app

@@ -20,6 +20,10 @@ WAITING = "#e9bd5a"  # what a timeline is opened to find
 WAIT_WORDS = ("wait", "sync", "barrier", "stall", "idle")
 # Usual names have their colours in every trace, so that two variants can be compared at a glance.
 USUAL = {"load": 0, "compute": 1, "store": 2, "copy": 3, "reduce": 5}
+# The palette of Okabe and Ito for stages, in the same order of usual names; its yellow is for waiting.
+SAFE = ("#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#d55e00", "#0072b2", "#999999")
+SAFE_WAITING = "#f0e442"
+DARK_INK, LIGHT_INK = "#0f1317", "#ffffff"
 _SPARE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -35,17 +39,31 @@ def letters(stages: Sequence[str]) -> list[str]:
     return found
 
 
-def colours(stages: Sequence[str]) -> list[str]:
-    """A colour a stage, "#rrggbb"; beyond nine they repeat, and the letters tell them apart."""
+class _Chosen:
+    safe = False
+
+
+def use_safe(safe: bool) -> None:
+    """Draw stages in the palette of Okabe and Ito from now on, or in the usual one."""
+    _Chosen.safe = safe
+
+
+def colours(stages: Sequence[str], *, safe: bool | None = None) -> list[str]:
+    """A colour a stage, "#rrggbb"; where there are too few they repeat, and the letters tell them apart.
+
+    `safe`: those that are told apart with a colour-vision deficiency (None: as `use_safe` chose).
+    """
+    chosen = _Chosen.safe if safe is None else safe
+    palette, wait_colour = (SAFE, SAFE_WAITING) if chosen else (COLOURS, WAITING)
     waiting = next((i for i, name in enumerate(stages) if _waits(name)), None)
     usual = {USUAL[name] for name in stages if name in USUAL}
-    free = [colour for i, colour in enumerate(COLOURS) if i not in usual]
+    free = [colour for i, colour in enumerate(palette) if i not in usual]
     found, used = [], 0
     for i, name in enumerate(stages):
         if i == waiting:
-            found.append(WAITING)
+            found.append(wait_colour)
         elif name in USUAL:
-            found.append(COLOURS[USUAL[name]])
+            found.append(palette[USUAL[name]])
         else:
             found.append(free[used % len(free)])
             used += 1
@@ -54,6 +72,18 @@ def colours(stages: Sequence[str]) -> list[str]:
 
 def _waits(name: str) -> bool:
     return any(word in name.lower() for word in WAIT_WORDS)
+
+
+def ink(colour: str) -> str:
+    """The colour of letters on a stage's colour: dark or light, whichever reads better."""
+    return DARK_INK if luminance(colour) > 0.179 else LIGHT_INK
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", 0 to 1 (WCAG 2.2)."""
+    parts = (byte / 255 for byte in bytes.fromhex(colour[1:]))
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
 def blend(colour: str, towards: str, share: float) -> str:
