@@ -9,8 +9,8 @@
 // through L1, 0 around it.
 
 constexpr int WARPS = BLOCK / 32;
-// Threads a multiprocessor should hold, for as many registers each as their vectors need: 32, 40 or 64.
-constexpr int RESIDENT = KEEP * ROWS <= 2 ? 2048 : KEEP * ROWS <= 4 ? 1536 : 1024;
+// Threads a multiprocessor should hold, which leaves each 64, 40 or 32 registers: as many as its vectors need.
+constexpr int RESIDENT = ROWS > 1 || KEEP > 4 ? 1024 : KEEP > 2 ? 1536 : 2048;
 
 union Vector {
     float4 all;
