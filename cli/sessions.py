@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,12 @@ from ..core.errors import UsageError
 from . import options
 from .output import confirmed, json_document, line, message, table, warning
 
-sessions_app = typer.Typer(help="What was run: list, show, export, import, remove.", no_args_is_help=True)
+sessions_app = typer.Typer(
+    help="What was run: list, show, compare, export, import, remove.", no_args_is_help=True
+)
+
+if TYPE_CHECKING:
+    from ..sessions.comparing import Row
 
 Session = Annotated[
     str,
@@ -77,6 +82,36 @@ def sessions_show(session: Session = "last", as_json: options.Json = False) -> N
         show_result(document["result"])
 
 
+@sessions_app.command("compare")
+def sessions_compare(
+    sessions: Annotated[
+        list[str], typer.Argument(metavar="SESSION SESSION...", help="Two or more: names, or beginnings.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Compare sessions: best, intervals, statuses, budgets, best configurations side by side."""
+    from ..sessions import paths
+    from ..sessions.comparing import compare
+
+    found = compare([paths.resolve(session) for session in sessions])
+    if as_json:
+        json_document(found.to_json())
+        return
+    table(
+        ["", "", *found.sessions],
+        [
+            ("≠" if row.differs else "", row.name, *(_cell(row, i) for i in range(len(row.cells))))
+            for row in found.rows
+        ],
+    )
+    for note in found.notes:
+        message(note)
+
+
+def _cell(row: Row, index: int) -> str:
+    return f"{row.cells[index]} *" if row.best == index else row.cells[index]
+
+
 @sessions_app.command("export")
 def sessions_export(
     session: Session,
@@ -87,6 +122,9 @@ def sessions_export(
     csv: Annotated[
         bool, typer.Option("--csv", help="A table of every configuration and size (phase 0).")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The result and every evaluation, without samples.")
+    ] = False,
     best: Annotated[
         bool, typer.Option("--best", help="A standalone kernel: knobs baked in, dispatched by size.")
     ] = False,
@@ -95,11 +133,11 @@ def sessions_export(
         typer.Option("--html", metavar="FILE", help="A report to read and send: one HTML file; - is stdout."),
     ] = None,
 ) -> None:
-    """Export a session: packed (to import elsewhere), as CSV, as a report, or its best kernel as a file."""
+    """Export a session: packed (to import elsewhere), as CSV or JSON, as a report, or its best kernel."""
     from ..sessions import paths
 
-    if csv + best + (html is not None) > 1:
-        raise UsageError("--csv, --best and --html exclude each other")
+    if csv + as_json + best + (html is not None) > 1:
+        raise UsageError("--csv, --json, --best and --html exclude each other")
     if html is not None and target is not None:
         raise UsageError(f"--html names its own file: leave {target} out")
     folder = paths.resolve(session)
@@ -110,10 +148,14 @@ def sessions_export(
         _export_csv(folder, target or Path(f"{folder.name}.csv"))
     elif best:
         _export_best(folder, target)
-    else:
-        from ..sessions.portable import export_session
+    elif as_json and str(target) == "-":
+        from ..sessions.exporting import session_document
 
-        line(str(export_session(folder, target or Path(f"{folder.name}.tar.gz"))))
+        json_document(session_document(folder))
+    else:
+        from ..sessions.exporting import export
+
+        line(str(export(folder, "json" if as_json else "tar", target)))
 
 
 def _export_csv(folder: Path, target: Path) -> None:

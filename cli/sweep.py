@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import ExitCode
+from ..sessions.budgets import ALL_STEPS
 from . import options
 from .output import json_document, line, message, stderr_is_terminal, warning
-from .tune_options import ALL_STEPS
 from .watching import watch
 
 if TYPE_CHECKING:

@@ -209,37 +209,27 @@ def _parts(values: Mapping[str, Any], document: Mapping[str, Any]) -> Parts | No
 
 
 def _spec(agent: str, values: Mapping[str, Any], document: Mapping[str, Any], *, parts: bool) -> RunSpec:
-    from ..agents import registry
-    from ..kernels.imported import open_workload
-    from ..kernels.recordings import subject_of
-    from ..sessions.spec import RunSpec
+    from ..sessions.planning import plan
 
-    if values["cache"] is not None:
-        options.choice("--cache", values["cache"], ("cold", "hot"))
-    space, name = values["space"] or registry.agent_spec(agent).space, values["workload"]
-    recorded = values["device"].startswith("recorded:")
+    name, recorded = values["workload"], values["device"].startswith("recorded:")
     if name is None and (parts or (values["source"] is not None and not recorded)):
         name = ""  # the parts, or what --from names, say it
-    elif space is not None and name is not None and space != values["space"]:
-        spaces = open_workload(name).spaces  # a workload without a ladder has one of another name
-        space = next((s for s in (space, "full", *spaces) if s in spaces), space)
-    subject = subject_of(values["device"], name, space, values["cache"])
-    return RunSpec(
-        workload=subject.workload,
-        agent=agent,
+    return plan(
+        name,
+        agent,
         device=values["device"],
-        space=subject.space,
+        space=values["space"],
         sizes=tuple(values["size"] or ()),
-        steps=own.steps_of(agent, values["steps"]),
-        time_limit_s=values["time_limit"],
-        cache=subject.cache,
-        samples=values["samples"],
-        warmup=values["warmup"],
-        seed=values["seed"],
+        steps=values["steps"],
+        cache=values["cache"],
         options={
             **options.pairs(values["agent_option"], "--agent-option"),
             **own.llm_options(agent, values, document),
         },
+        time_limit_s=values["time_limit"],
+        samples=values["samples"],
+        warmup=values["warmup"],
+        seed=values["seed"],
         allow_shared=values["allow_shared"],
         explain=values["explain"],
         allow_unsandboxed=values["allow_unsandboxed"],

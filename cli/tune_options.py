@@ -10,12 +10,9 @@ import typer
 
 from ..core.errors import UsageError
 from ..core.expr import near
+from ..sessions.budgets import DEFAULT_AGENT
 
 CODE_AGENTS = ("llm", "ladder")  # they run CUDA C++ sources, which no recording can
-DEFAULT_AGENT = "tpe"
-DEFAULT_STEPS = 100
-LLM_STEPS = 10  # evaluations, each of which may have been paid for
-ALL_STEPS = 10**6  # a sweep, or a climb, ends with what there is to try
 PARTS = ("description", "signature", "reference", "initial_kernel", "input_cases")
 # The LLM agent's settings by their names here; the others are the agent's own.
 LLM_FLAGS = {
@@ -258,12 +255,6 @@ def agent_of(values: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     asked = [*PARTS, *LLM_FLAGS]
     given = any(_was_given(values.get(key)) or _was_given(config.get(key)) for key in asked)
     return "llm" if given else DEFAULT_AGENT
-
-
-def steps_of(agent: str, steps: int | None) -> int:
-    """The budget of evaluations."""
-    usual = {"llm": LLM_STEPS, "sweep": ALL_STEPS, "ladder": ALL_STEPS}
-    return steps or usual.get(agent, DEFAULT_STEPS)
 
 
 def llm_options(agent: str, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

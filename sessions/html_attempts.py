@@ -12,10 +12,11 @@ from typing import Any
 from ..core.errors import WarpdeckError
 from . import html_elements as html
 from .attempts import workload_of
-from .html_elements import NONE, Html, section, tag
+from .html_elements import Html, section, tag
 from .html_plots import Layer, plot
 from .state import RunState
 from .store import SessionStore
+from .words import NONE, clipped, ratio_text, time_text
 
 MOST = 400  # attempts listed, the last ones
 MOST_BYTES = 256 * 1024  # of a source that is diffed
@@ -95,16 +96,16 @@ def _row(row: Mapping[str, Any], emulated: bool) -> Sequence[Any]:
         row["repairs"] or row["parent"] or NONE,
         _kept(row),
         str(row["status"] or "not judged").replace("_", " "),
-        NONE if emulated else html.time_text(row["score_ms"]),
-        NONE if emulated else html.ratio_text(row["speedup"]),
+        NONE if emulated else time_text(row["score_ms"]),
+        NONE if emulated else ratio_text(row["speedup"]),
         NONE if tokens is None else f"{tokens:,}",
         NONE if cost is None else f"${cost:.4g}",
-        html.clipped(row["idea"] or row["variant"] or "", 200),
+        clipped(row["idea"] or row["variant"] or "", 200),
     )
 
 
 def _detail(row: Mapping[str, Any], diff: str) -> Html:
-    title = f"Attempt {row['attempt']}: {html.clipped(row['idea'] or row['variant'] or '', 120)}"
+    title = f"Attempt {row['attempt']}: {clipped(row['idea'] or row['variant'] or '', 120)}"
     source = row["repairs"] or row["parent"]
     beside = f"changes from attempt {source}" if source else "source"
     return tag(
@@ -126,7 +127,7 @@ def _detail(row: Mapping[str, Any], diff: str) -> Html:
 
 
 def _long(text: Any) -> Html | None:
-    return tag("span", html.clipped(text, WORDS), class_="pre") if text else None
+    return tag("span", clipped(text, WORDS), class_="pre") if text else None
 
 
 def _lines(lines: Iterable[str]) -> Html:

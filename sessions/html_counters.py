@@ -9,6 +9,7 @@ from ..telemetry.ncu.roofline import point, speed_of_light
 from . import html_elements as html
 from .html_elements import Html, tag
 from .html_plots import bars
+from .words import NONE, clipped, percent_text
 
 STALLS, LINES = 10, 12
 
@@ -37,22 +38,22 @@ def profiled(counters: Counters, file: str, subject: str) -> Html:
         for sentence in diagnose(counters)
     ]
     light = [
-        (bar.label, bar.share, bar.missing if bar.share is None else html.percent_text(bar.share))
+        (bar.label, bar.share, bar.missing if bar.share is None else percent_text(bar.share))
         for bar in speed_of_light(counters)
     ]
     for name in ("achieved_occupancy", "theoretical_occupancy"):
         metric = counters.metrics.get(name)
         share = metric.norm if metric else None
-        words = html.percent_text(share) if metric else counters.missing.get(name, "not collected")
+        words = percent_text(share) if metric else counters.missing.get(name, "not collected")
         light.append((metrics.label(name), share, words))
     stalls = [
-        (stall.reason.replace("_", " "), stall.share, f"{html.percent_text(stall.share)} {stall.words}")
+        (stall.reason.replace("_", " "), stall.share, f"{percent_text(stall.share)} {stall.words}")
         for stall in hotspots.stalls(counters)[:STALLS]
     ]
     lines = [
         (
             line.place or "unknown line",
-            html.percent_text(line.share),
+            percent_text(line.share),
             f"{line.samples:,}",
             _stall(line),
             line.source,
@@ -69,7 +70,7 @@ def profiled(counters: Counters, file: str, subject: str) -> Html:
             [tag("h3", "Why warps did not issue"), bars(stalls)] if stalls else None,
             html.table(
                 ("line", "share", "samples", "stall", "source"),
-                [(*row[:4], tag("code", html.clipped(row[4].strip(), 160))) for row in lines],
+                [(*row[:4], tag("code", clipped(row[4].strip(), 160))) for row in lines],
                 right=(1, 2),
                 caption="Lines with the most samples",
             )
@@ -83,7 +84,7 @@ def _roof(roof) -> str | None:
     if roof is None or not roof.of_roof:
         return None
     intensity = f" at {roof.intensity:.3g} flop/byte" if roof.intensity else ""
-    return f"{html.percent_text(roof.of_roof)} of the {roof.roof or 'memory'} roof{intensity}"
+    return f"{percent_text(roof.of_roof)} of the {roof.roof or 'memory'} roof{intensity}"
 
 
 def _evidence(evidence) -> str:
@@ -96,4 +97,4 @@ def _evidence(evidence) -> str:
 
 def _stall(line: hotspots.Line) -> str:
     top = line.top(1)
-    return f"{top[0][0].replace('_', ' ')} {html.percent_text(top[0][1])}" if top else html.NONE
+    return f"{top[0][0].replace('_', ' ')} {percent_text(top[0][1])}" if top else NONE

@@ -14,6 +14,7 @@ from ..telemetry.trace.summary import summarise, table
 from ..telemetry.trace.timeline import Timeline
 from . import html_elements as html
 from .html_elements import Html, tag
+from .words import clipped, time_text
 
 ROWS = 48  # warps drawn, evenly chosen of all
 COLUMNS = 640  # units of the picture, each one colour
@@ -48,7 +49,7 @@ def traced(trace: Trace) -> Html:
         [
             ("trace of", trace.subject),
             ("file", trace.file.name),
-            ("span", html.time_text(summary.span_ns / 1e6)),
+            ("span", time_text(summary.span_ns / 1e6)),
             ("warps", f"{summary.warps:,} of {summary.ctas:,} CTAs"),
             ("events", f"{summary.events:,}, {summary.dropped:,} dropped, {summary.mispaired:,} mispaired"),
             ("clock", f"±{summary.uncertainty_ns:.3g} ns ({summary.method})"),
@@ -56,9 +57,7 @@ def traced(trace: Trace) -> Html:
         ]
     )
     notes = (
-        tag("ul", [tag("li", html.clipped(note, 400)) for note in summary.notes[:20]])
-        if summary.notes
-        else None
+        tag("ul", [tag("li", clipped(note, 400)) for note in summary.notes[:20]]) if summary.notes else None
     )
     return html.render(
         [said, lanes(timeline), html.table(head, rows[:STAGES], right=range(1, len(head))), notes]
@@ -104,8 +103,8 @@ def lanes(timeline: Timeline) -> Html:
         tag("text", words, x=NAMES + share * COLUMNS, y=height + PAD + 14, text_anchor=anchor, class_="tick")
         for share, words, anchor in (
             (0.0, "0", "start"),
-            (0.5, html.time_text(span / 2e6), "middle"),
-            (1.0, html.time_text(span / 1e6), "end"),
+            (0.5, time_text(span / 2e6), "middle"),
+            (1.0, time_text(span / 1e6), "end"),
         )
     ]
     svg = tag(

@@ -13,10 +13,11 @@ from ..core.errors import UsageError, WarpdeckError
 from . import attempts as tried
 from . import heatmap, html_attempts, html_counters, html_lanes, html_run, paths
 from .effects import effects_of
-from .html_elements import Html, config_text, section, tag, visible
+from .html_elements import Html, section, tag, visible
 from .report import tune_document, write_text
 from .state import RunState
 from .store import SessionStore
+from .words import config_text
 
 TRACES, PROFILES = "*.wdtrace", "*.counters.json.gz"
 MOST_FILES = 20  # traces, and profiles, that are looked through for the best's

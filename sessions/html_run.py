@@ -13,10 +13,11 @@ from . import html_elements as html
 from .effects import Effect
 from .entries import Entry
 from .events import Kind
-from .html_elements import NONE, Html, section, tag
+from .html_elements import Html, section, tag
 from .html_plots import Layer, plot
 from .state import RunState
 from .store import SessionStore
+from .words import NONE, clipped, config_text, interval_text, percent_text, ratio_text, time_text
 
 MESSAGES, FAILURES = 200, 8  # shown; failures of each status
 WORDS = 1000  # characters of a message
@@ -82,7 +83,7 @@ def heading(store: SessionStore, state: RunState, document: Mapping[str, Any]) -
                     ("continues", document["from"]),
                 ]
             ),
-            [tag("h3", "Command"), tag("pre", tag("code", html.clipped(command, 2000)))] if command else None,
+            [tag("h3", "Command"), tag("pre", tag("code", clipped(command, 2000)))] if command else None,
             section(
                 "Protocol",
                 "protocol",
@@ -98,7 +99,7 @@ def heading(store: SessionStore, state: RunState, document: Mapping[str, Any]) -
                         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items())),
                     ]
                 ),
-                tag("ul", [tag("li", html.clipped(note, WORDS)) for note in notes[:50]]) if notes else None,
+                tag("ul", [tag("li", clipped(note, WORDS)) for note in notes[:50]]) if notes else None,
             ),
         ]
     )
@@ -116,11 +117,11 @@ def result(state: RunState, document: Mapping[str, Any]) -> Html:
     if not best:
         return section("Result", "result", tag("p", "Nothing was measured that worked."))
     if (document["device"] or {}).get("emulated"):
-        words = f"{best.get('variant')} {html.config_text(best.get('config') or {})}"
+        words = f"{best.get('variant')} {config_text(best.get('config') or {})}"
         return section("Result", "result", tag("p", "correct: ", tag("code", words)))
-    interval = html.interval_text(best.get("speedup_ci"))
+    interval = interval_text(best.get("speedup_ci"))
     big = [
-        tag("div", tag("b", html.ratio_text(best.get("speedup"))), tag("span", "speedup over the baseline")),
+        tag("div", tag("b", ratio_text(best.get("speedup"))), tag("span", "speedup over the baseline")),
         tag("div", tag("b", interval), tag("span", "95% interval")) if interval != NONE else None,
         _share(
             f"{vendor_name(state)}/best", document.get("vendor_ratio"), "1.0: as fast as the vendor's library"
@@ -134,8 +135,8 @@ def result(state: RunState, document: Mapping[str, Any]) -> Html:
         tag("div", big, class_="figures"),
         html.facts(
             [
-                ("best", tag("code", f"{best.get('variant')} {html.config_text(best.get('config') or {})}")),
-                ("time", html.time_text(best.get("score_ms"))),
+                ("best", tag("code", f"{best.get('variant')} {config_text(best.get('config') or {})}")),
+                ("time", time_text(best.get("score_ms"))),
                 ("baseline", _timed_config(baseline)),
                 ("verdict", best.get("verdict")),
                 ("ties", f"{len(tied)} more can't be told from the best" if tied else None),
@@ -151,13 +152,13 @@ def vendor_name(state: RunState) -> str:
 
 
 def _share(name: str, value: Any, words: str) -> Html | None:
-    return tag("div", tag("b", html.ratio_text(value)), tag("span", name, title=words)) if value else None
+    return tag("div", tag("b", ratio_text(value)), tag("span", name, title=words)) if value else None
 
 
 def _timed_config(entry: Mapping[str, Any]) -> str:
     if not entry:
         return NONE
-    return f"{html.time_text(entry.get('score_ms'))}  {html.config_text(entry.get('config') or {})}"
+    return f"{time_text(entry.get('score_ms'))}  {config_text(entry.get('config') or {})}"
 
 
 def cases(state: RunState, document: Mapping[str, Any]) -> Html:
@@ -165,14 +166,14 @@ def cases(state: RunState, document: Mapping[str, Any]) -> Html:
     rows = [
         (
             case.get("name"),
-            html.time_text(case.get("median_ms")),
-            html.time_text(case.get("baseline_ms")),
-            html.ratio_text(case.get("speedup")),
-            html.interval_text(case.get("speedup_ci")),
-            html.time_text(case.get("vendor_ms")),
-            html.ratio_text(case.get("vendor_ratio")),
-            html.time_text(case.get("floor_ms")),
-            html.ratio_text(case.get("floor_ratio")),
+            time_text(case.get("median_ms")),
+            time_text(case.get("baseline_ms")),
+            ratio_text(case.get("speedup")),
+            interval_text(case.get("speedup_ci")),
+            time_text(case.get("vendor_ms")),
+            ratio_text(case.get("vendor_ratio")),
+            time_text(case.get("floor_ms")),
+            ratio_text(case.get("floor_ratio")),
         )
         for case in (document["cases"] or ())[:CASES]
         if isinstance(case, Mapping)
@@ -217,7 +218,7 @@ def plots(state: RunState) -> Html:
     )
     varies = len(np.unique(steps.reward[np.isfinite(steps.reward)])) > 1
     reward = plot("Reward", [Layer.of("dots", "each step", "each", x, steps.reward), *_mean(x, steps.reward)])
-    said = f"{len(steps):,} steps." + (f" Physical floor: {html.ratio_text(1 / floor)}." if floor else "")
+    said = f"{len(steps):,} steps." + (f" Physical floor: {ratio_text(1 / floor)}." if floor else "")
     return section("Progress", "progress", speedup, reward if varies else None, note=said)
 
 
@@ -246,21 +247,21 @@ def board(state: RunState, document: Mapping[str, Any]) -> Html:
 
 
 def _row(number: int, entry: Entry, tied: bool) -> Sequence[Any]:
-    interval = html.interval_text(entry.speedup_ci) + (
+    interval = interval_text(entry.speedup_ci) + (
         "" if entry.paired or not entry.speedup_ci else " (unpaired)"
     )
     precision = f" ({entry.precision})" if entry.precision else ""
     return (
         number,
         "=" if tied else "",
-        html.time_text(entry.score_ms),
-        html.ratio_text(entry.speedup),
+        time_text(entry.score_ms),
+        ratio_text(entry.speedup),
         interval,
-        html.ratio_text(entry.vendor_ratio),
-        html.ratio_text(entry.floor_ratio),
+        ratio_text(entry.vendor_ratio),
+        ratio_text(entry.floor_ratio),
         entry.registers if entry.registers is not None else NONE,
-        html.percent_text(entry.occupancy),
-        tag("code", f"{entry.variant} {html.config_text(entry.config)}{precision}"),
+        percent_text(entry.occupancy),
+        tag("code", f"{entry.variant} {config_text(entry.config)}{precision}"),
     )
 
 
@@ -276,16 +277,14 @@ def knobs(effects: Sequence[Effect], state: RunState) -> Html:
             (
                 str(level.value),
                 f"{level.ok:,} of {level.tried:,}",
-                html.time_text(level.median_ms),
-                html.ratio_text(base / level.median_ms) if base and level.median_ms else NONE,
-                html.time_text(level.best_ms),
+                time_text(level.median_ms),
+                ratio_text(base / level.median_ms) if base and level.median_ms else NONE,
+                time_text(level.best_ms),
                 _range(level.low_ms, level.median_ms, level.high_ms, most),
             )
             for level in effect.levels[:VALUES]
         ]
-        share = (
-            "" if effect.share is None else f": {html.percent_text(effect.share)} of the variance of log time"
-        )
+        share = "" if effect.share is None else f": {percent_text(effect.share)} of the variance of log time"
         head = ("value", "ok", "median", "speedup", "best", "quartiles")
         caption = f"{effect.knob}{share}"
         parts.append(html.table(head, rows, right=(0, 1, 2, 3, 4), caption=caption))
@@ -304,7 +303,7 @@ def _range(low: float | None, median: float | None, high: float | None, most: fl
         viewBox="0 0 102 10",
         class_="range",
         role="img",
-        aria_label=f"quartiles {html.time_text(low)} to {html.time_text(high)}",
+        aria_label=f"quartiles {time_text(low)} to {time_text(high)}",
     )
 
 
@@ -317,7 +316,7 @@ def failures(store: SessionStore, state: RunState) -> Html:
         status = str(event.data.get("status"))
         if status != "ok":
             known = said.setdefault(status, Counter())
-            words = html.clipped(event.data.get("message") or "no message", WORDS)
+            words = clipped(event.data.get("message") or "no message", WORDS)
             if words in known or len(known) < 500:
                 known[words] += 1
     rows = [
@@ -333,8 +332,7 @@ def messages(state: RunState) -> Html:
     start = state.started or state.t
     shown = state.messages[-MESSAGES:]
     rows = [
-        (f"{m.t - start:,.1f} s", m.level, tag("span", html.clipped(m.text, WORDS), class_="pre"))
-        for m in shown
+        (f"{m.t - start:,.1f} s", m.level, tag("span", clipped(m.text, WORDS), class_="pre")) for m in shown
     ]
     classes = {i: m.level for i, m in enumerate(shown) if m.level in ("warning", "error")}
     if not rows:

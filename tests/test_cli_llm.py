@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from warpdeck.cli import dotenv
 from warpdeck.cli.app import run
-from warpdeck.cli.tune_options import ALL_STEPS, agent_of, steps_of
+from warpdeck.cli.tune_options import agent_of
 from warpdeck.core.errors import ExitCode
+from warpdeck.sessions.budgets import ALL_STEPS, steps_of
 
 SERVER = ("--base-url", "http://127.0.0.1:9/v1")
 

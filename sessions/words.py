@@ -1,0 +1,49 @@
+"""Numbers and configurations in words, for reports and comparisons. Total: what isn't known is a dash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NONE = "–"
+
+
+def time_text(ms: Any) -> str:
+    """A latency: "16.03 µs", "1.204 ms"."""
+    if not isinstance(ms, int | float) or not math.isfinite(ms):
+        return NONE
+    scale, unit = (1e3, "µs") if abs(ms) < 1 else (1.0, "ms") if abs(ms) < 1000 else (1e-3, "s")
+    value = ms * scale
+    whole = len(str(int(abs(value))))
+    return f"{value:.{max(0, min(3, 4 - whole))}f} {unit}"
+
+
+def ratio_text(value: Any, digits: int = 3) -> str:
+    """A factor: "1.421×"."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return NONE
+    return f"{value:.{digits if abs(value) < 10 else 1}f}×"
+
+
+def interval_text(ends: Any) -> str:
+    """ "1.403 to 1.441"; a dash where an end is unknown."""
+    if not isinstance(ends, Sequence) or len(ends) != 2 or any(not isinstance(e, int | float) for e in ends):
+        return NONE
+    return f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+
+def percent_text(share: Any) -> str:
+    """ "38%"."""
+    return f"{100 * share:.0f}%" if isinstance(share, int | float) and math.isfinite(share) else NONE
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """ "block_size=256 reg_cap=0"."""
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def clipped(text: Any, most: int) -> str:
+    """At most so many characters, and how many there were if it was cut."""
+    words = str(text)
+    return words if len(words) <= most else f"{words[:most]}… ({len(words):,} characters)"
