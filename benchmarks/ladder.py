@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -287,7 +289,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, note)
     names = options.workloads or ladders
     device: Any = open_device("cuda:0")
-    document: dict[str, Any] = {"device": device.info.to_json(), "clock": device.clock, "workloads": []}
+    document: dict[str, Any] = {
+        "date": date.today().isoformat(),
+        "command": shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]]),
+        "device": device.info.to_json(),
+        "clock": device.clock,
+        "workloads": [],
+    }
     try:
         document["before"] = ceilings(device)
         print(

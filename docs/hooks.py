@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 sys.path.insert(0, str(Path(__file__).parent))
 from cli_reference import render
 from counter_reference import render as render_counters
+from ladder_reference import render as render_ladders
 
 ROOT = Path(__file__).parent.parent
 VIEW = ROOT / "build" / "docs"  # what mkdocs.yml names for mkdocstrings
@@ -37,4 +38,5 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the pages that are made from the code."""
     files.append(File.generated(config, "reference/cli.md", content=render()))
     files.append(File.generated(config, "reference/counters.md", content=render_counters()))
+    files.append(File.generated(config, "reference/ladders.md", content=render_ladders()))
     return files
