@@ -100,20 +100,66 @@ def stall_rows(counters: Counters) -> list[BarRow]:
     return [BarRow(s.reason.replace("_", " "), s.share, s.words) for s in hotspots.stalls(counters)]
 
 
-def roofline_series(point: roofline.Roofline | None) -> list[Series]:
-    """The roof, the point and the gap between them, as decimal logarithms; [] if they aren't known."""
+@dataclass(frozen=True)
+class Roof:
+    """A slope of the roofline plot: bytes a second, and where that figure is from."""
+
+    label: str
+    bytes_per_s: float
+    measured: bool
+
+    @property
+    def words(self) -> str:
+        """ "DRAM 4.76 TB/s theoretical"."""
+        return f"{self.label} {rate(self.bytes_per_s)}B/s {'measured' if self.measured else 'theoretical'}"
+
+
+def roofs(counters: Counters, point: roofline.Roofline | None) -> list[Roof]:
+    """Memory's roofs: DRAM's by bus and clock, as Nsight Compute says it for this launch; the L2's as it was
+    measured on this device, where it was."""
+    found = []
+    if point is not None and point.peak_bytes_per_s:
+        found.append(Roof("DRAM", point.peak_bytes_per_s, point.peaks_from == "measured"))
+    device = counters.meta.get("device")
+    l2 = device.get("l2_gbs") if isinstance(device, dict) else None
+    if isinstance(l2, int | float) and not isinstance(l2, bool) and l2 > 0:
+        found.append(Roof("L2", 1e9 * l2, True))
+    return found
+
+
+def roofline_series(
+    point: roofline.Roofline | None,
+    above: Sequence[Roof] = (),
+    other: roofline.Roofline | None = None,
+    names: tuple[str, str] = ("launch", "baseline"),
+) -> list[Series]:
+    """The roofs, the point, the gap between them and another launch's point, as decimal logarithms; [] if
+    they aren't known."""
     if point is None or not point.intensity or not point.flops_per_s:
         return []
     x, y = math.log10(point.intensity), math.log10(point.flops_per_s)
+    rival = None
+    if other is not None and other.intensity and other.flops_per_s:
+        rival = math.log10(other.intensity), math.log10(other.flops_per_s)
     series = []
     if point.ridge and point.peak_flops_per_s and point.peak_bytes_per_s and point.ceiling:
         ridge, peak = math.log10(point.ridge), math.log10(point.peak_flops_per_s)
-        low, high = min(x, ridge) - 1.0, max(x, ridge) + 1.0
-        roof = [math.log10(point.peak_bytes_per_s) + low, peak, peak]
-        series.append(Series.of([low, ridge, high], roof, Shape.LINE, "roof, flop/s", "best"))
+        xs = [x, ridge, *([rival[0]] if rival else [])]
+        low, high = min(xs) - 1.0, max(xs) + 1.0
+        for roof in above:
+            slope = math.log10(roof.bytes_per_s)
+            if roof.label != "DRAM" and slope + low < peak:
+                series.append(
+                    Series.of([low, peak - slope], [slope + low, peak], Shape.LINE, roof.words, "mean")
+                )
+        slope = math.log10(point.peak_bytes_per_s)
+        label = next((roof.words for roof in above if roof.label == "DRAM"), "roof, flop/s")
+        series.append(Series.of([low, ridge, high], [slope + low, peak, peak], Shape.LINE, label, "best"))
         gap = np.linspace(y, math.log10(point.ceiling), 1000)
         series.append(Series.of(np.full(len(gap), x), gap, Shape.DOTS, "to gain", "level"))
-    return [*series, Series.of([x], [y], Shape.POINT, "launch", "vendor")]
+    if rival:
+        series.append(Series.of([rival[0]], [rival[1]], Shape.DOTS, names[1], "each"))
+    return [*series, Series.of([x], [y], Shape.POINT, names[0], "vendor")]
 
 
 NO_ROOFLINE = "not collected; the metric set roofline has it"

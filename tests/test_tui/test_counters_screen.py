@@ -103,13 +103,15 @@ async def test_below_the_least_size_it_says_so(kit: Any) -> None:
 
 async def test_digits_bring_panes_and_p_and_t_turn_them(kit: Any) -> None:
     async with kit.show(CountersScreen(full()), (80, 24)) as console:
-        names = ("diagnosis", "speed", "roofline", "stalls", "lines", "metrics")
+        names = ("diagnosis", "speed", "roofline", "stalls", "lines", "metrics", "flow")
         for number, name in enumerate(names, start=1):
             await console.press(str(number))
             focused = console.app.screen.focused
             assert focused is not None and focused.id == name and focused.display
         await console.press("2", "p")
         assert "◆" in console.text
+        await console.press("p")
+        assert "SM" in console.text and "busy" in console.text
         await console.press("p", "p")
         assert "Compute" in console.text
         await console.press("t")

@@ -140,6 +140,7 @@ async def test_the_run_screen_opens_them(key: str, find: Any, screen: type, kit:
         SAVE[find](tmp_path / ARTIFACTS / NAME[find], dict(best.config), best.variant)
         await console.press(key)
         assert isinstance(console.app.screen, screen)
+        await console.settle()
         await console.press("q")
         assert console.app.screen is console.screen
         titles = [c.title for c in console.app.get_system_commands(console.screen)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -14,15 +16,20 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from ...core.errors import WarpdeckError
 from ...telemetry.ncu import diagnosis, hotspots, roofline
 from ...telemetry.ncu.counters import Counters
 from .. import counters_view as view
+from .. import others
+from ..memory_flow import flow
+from ..others import Baseline, Choice
 from ..widgets.bars import BarPane, DiagnosisPane
+from ..widgets.flow import FlowPane
 from ..widgets.plot import Plot
 from ..widgets.table import GAP, Column, Table, TableRow
 
-MIDDLE, BOTTOM = ("speed", "roofline", "stalls"), ("lines", "metrics")
-PANES = ("diagnosis", *MIDDLE, *BOTTOM)
+MIDDLE, BOTTOM = ("speed", "roofline", "flow", "stalls"), ("lines", "metrics")
+PANES = ("diagnosis", "speed", "roofline", "stalls", *BOTTOM, "flow")  # by number
 
 DIAGNOSIS_HELP = """\
 ### Diagnosis
@@ -112,6 +119,8 @@ class CountersScreen(Screen[None]):
             "p", "next_pane", "Next pane", id="counters.pane", tooltip="Show the next pane in the middle"
         ),
         Binding("t", "next_table", "Table", id="counters.table", tooltip="Show the other table"),
+        Binding("m", "flow", "Memory", id="counters.flow", tooltip="Memory flow or roofline"),
+        Binding("o", "compare", "Compare", id="counters.compare", tooltip="Compare with another launch"),
         Binding("z", "zoom", "Zoom", id="counters.zoom", tooltip="Maximise the focused pane, or back"),
         Binding("y", "copy", "Copy", id="counters.copy", tooltip="Copy the diagnosis"),
         Binding("question_mark", "help", "Help", key_display="?", id="counters.help"),
@@ -122,15 +131,21 @@ class CountersScreen(Screen[None]):
         ),
     ]
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(
+        self, counters: Counters, *, folder: Path | None = None, baseline: Baseline | None = None
+    ) -> None:
         super().__init__()
         self.counters = counters
+        self.folder, self.baseline = folder, baseline  # of the run that it belongs to, if it does
+        self._rival: Counters | None = None  # the baseline's profile
         self._said = diagnosis.diagnose(counters)
         self._lines = hotspots.by_line(counters)
         self._point = roofline.point(counters)
         self._instructions = False
         self._every = False
-        self.add_class("-middle-speed", "-bottom-lines" if self._lines else "-bottom-metrics")
+        self.add_class(
+            "-middle-speed", "-show-roofline", "-bottom-lines" if self._lines else "-bottom-metrics"
+        )
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
@@ -146,6 +161,7 @@ class CountersScreen(Screen[None]):
                 powers=True,
                 id="roofline",
             )
+            yield FlowPane(id="flow")
             yield BarPane("Stall reasons", STALLS_HELP, id="stalls")
         with Horizontal(id="tables"):
             yield CountersTable("Hot lines", LINES_HELP, id="lines")
@@ -168,8 +184,31 @@ class CountersScreen(Screen[None]):
         self.query_one("#stalls", BarPane).show(
             [("", stalls, "" if stalls else "not sampled; the metric sets stalls and full have them")]
         )
-        self.query_one("#roofline", Plot).show(view.roofline_series(self._point))
+        self.query_one("#flow", FlowPane).show(flow(counters))
+        self._draw_roofline()
         self.query_one("#diagnosis").focus()
+        if self.baseline is not None:
+            self.run_worker(self._find_baseline())
+
+    async def _find_baseline(self) -> None:
+        """Bring the baseline's point into the roofline, if it was profiled."""
+        choices = await asyncio.to_thread(self._profiles)
+        choice = next((c for c in choices if others.is_baseline(c, self.baseline)), None)
+        if choice is not None and self.is_attached:
+            self._rival = choice.load()
+            self._draw_roofline()
+
+    def _profiles(self) -> list[Choice[Counters]]:
+        """In a thread: what this can be compared with."""
+        try:
+            return others.profiles(self.counters.meta, self.folder, self.baseline)
+        except WarpdeckError:
+            return []  # the screen asks for a path then
+
+    def _draw_roofline(self) -> None:
+        rival = None if self._rival is None else roofline.point(self._rival)
+        series = view.roofline_series(self._point, view.roofs(self.counters, self._point), rival)
+        self.query_one("#roofline", Plot).show(series)
 
     def on_resize(self, event: Resize) -> None:
         width = event.size.width
@@ -274,9 +313,31 @@ class CountersScreen(Screen[None]):
         """The other table."""
         self._show("metrics" if self.has_class("-bottom-lines") else "lines")
 
+    def action_flow(self) -> None:
+        """The memory flow or the roofline."""
+        self._show("roofline" if self.focused is self.query_one("#flow") else "flow")
+
+    def action_compare(self) -> None:
+        """Ask with which, and show both."""
+        from .pick import PickScreen
+
+        def answered(found: Counters | None) -> None:
+            if found is not None:
+                from .counters_compare import CompareCountersScreen
+
+                self.app.push_screen(CompareCountersScreen(found, self.counters))
+
+        pick: PickScreen[Counters] = PickScreen(
+            "Compare with", self._profiles, others.profile_in, lambda c: others.is_baseline(c, self.baseline)
+        )
+        self.app.push_screen(pick, answered)
+
     def _show(self, name: str) -> None:
         if self.maximized is not None:
             self.minimize()
+        if name in ("roofline", "flow"):  # they share a place where there is no room for both
+            self.set_class(name == "roofline", "-show-roofline")
+            self.set_class(name == "flow", "-show-flow")
         for group, names in (("middle", MIDDLE), ("bottom", BOTTOM)):
             if name in names:
                 for other in names:

@@ -14,6 +14,7 @@ from ...telemetry.trace.timeline import Timeline
 from .. import evidence, view
 from ..evidence import Found, Subject
 from ..format import config_flags
+from ..others import Baseline
 from ..source_files import Sources, Version, attempt_key, sources_of
 from ..sources import RunSource
 from ..widgets.attempts import Attempts
@@ -55,7 +56,9 @@ class Looks(Playing):
         self._look(evidence.find_counters, _counters_screen)
 
     def _look(
-        self, find: Callable[[Subject], tuple[Found, str]], screen: Callable[[Found], Screen[None]]
+        self,
+        find: Callable[[Subject], tuple[Found, str]],
+        screen: Callable[[Found, Subject, Baseline | None], Screen[None]],
     ) -> None:
         candidate = self._subject()
         subject = None if candidate is None else Subject.of(self.state, candidate, self.source.folder)
@@ -69,7 +72,7 @@ class Looks(Playing):
         self,
         subject: Subject,
         find: Callable[[Subject], tuple[Found, str]],
-        screen: Callable[[Found], Screen[None]],
+        screen: Callable[[Found, Subject, Baseline | None], Screen[None]],
     ) -> None:
         table = self.table
         table.loading = True
@@ -81,9 +84,13 @@ class Looks(Playing):
         finally:
             table.loading = False
         if self.is_current:
-            self.app.push_screen(screen(found))
+            self.app.push_screen(screen(found, subject, self._baseline()))
             if note:
                 self.app.notify(note, severity="warning", timeout=10, markup=False)
+
+    def _baseline(self) -> Baseline | None:
+        base = self.state.baseline
+        return None if base is None else Baseline(base.variant, base.config)
 
     # Sources
 
@@ -134,13 +141,13 @@ def _copied(version: Version, source: RunSource) -> str:
     return config_flags(version.config) or f"--variant {version.variant}"
 
 
-def _timeline_screen(timeline: Timeline) -> Screen[None]:
+def _timeline_screen(timeline: Timeline, subject: Subject, baseline: Baseline | None) -> Screen[None]:
     from .timeline import TimelineScreen  # only when it is asked for: first paint shouldn't pay
 
-    return TimelineScreen(timeline)
+    return TimelineScreen(timeline, folder=subject.folder, baseline=baseline)
 
 
-def _counters_screen(counters: Counters) -> Screen[None]:
+def _counters_screen(counters: Counters, subject: Subject, baseline: Baseline | None) -> Screen[None]:
     from .counters import CountersScreen
 
-    return CountersScreen(counters)
+    return CountersScreen(counters, folder=subject.folder, baseline=baseline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import trace_view
 from ..lanes import DEEPEST, EVERY, Ints
+from ..others import Baseline
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
 
@@ -51,9 +53,12 @@ class TimelineScreen(Screen[None]):
         Binding("q", "leave", "Back", id="trace.quit"),
     ]
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(
+        self, timeline: Timeline, *, folder: Path | None = None, baseline: Baseline | None = None
+    ) -> None:
         super().__init__()
         self.timeline = timeline
+        self.folder, self.baseline = folder, baseline  # of the run that it belongs to, if it does
         self.pane = TimelinePane(timeline, id="timeline")
         self._asked = ""  # what the prompt asks for: "stage" or "warp"
         self._stage: int | None = None

@@ -129,3 +129,41 @@ class DiagnosisPane(TextPane):
             text.append("nothing can be said without counters\n", self.style_of("small"))
         text.right_crop(1)
         return text
+
+
+class PairPane(TextPane):
+    """Two launches' bars, one below the other."""
+
+    def __init__(self, title: str, help: str, *, id: str | None = None) -> None:
+        super().__init__(title, help, id=id)
+        self._rows: Sequence[tuple[BarRow, BarRow]] = ()
+
+    def show(self, rows: Sequence[tuple[BarRow, BarRow]], names: tuple[str, str]) -> None:
+        """Pairs of rows of one label; the launches' names stand in the frame."""
+        self._rows = rows
+        self.border_subtitle = f"▀ {names[0]}   ▄ {names[1]}"
+        self.draw()
+
+    def text(self, width: int) -> Text:
+        """A line a pair: both bars in one, their upper and lower halves, then both numbers."""
+        text = Text()
+        name_width = max((len(a.label) for a, _ in self._rows), default=0) + 1
+        for a, b in self._rows:
+            text.append(a.label.ljust(name_width))
+            numbers = "→".join("  – " if row.share is None else f"{100 * row.share:3.0f}%" for row in (a, b))
+            room = width - name_width - len(numbers) - 1
+            if room >= 4:
+                text.append_text(self._halves(a.share or 0.0, b.share or 0.0, room))
+                text.append(" ")
+            text.append(f"{numbers}\n", self.style_of("strong") if b.strong or a.strong else "")
+        text.right_crop(1)
+        return text
+
+    def _halves(self, first: float, second: float, room: int) -> Text:
+        """█ where both reach, ▀ where only the first does, ▄ where only the second."""
+        ends = [round(min(max(share, 0.0), 1.0) * room) for share in (first, second)]
+        both, most = min(ends), max(ends)
+        rest = "▀" if ends[0] > ends[1] else "▄"
+        text = Text("█" * both, self.style_of("bar"))
+        text.append(rest * (most - both), self.style_of("warning" if ends[0] > ends[1] else "bar"))
+        return text.append("·" * (room - most), self.style_of("small"))
