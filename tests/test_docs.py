@@ -1,0 +1,77 @@
+"""What the documentation says of commands, graphs, ladders and figures is what the code has."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from warpdeck.agents.llm.graph import mermaid
+from warpdeck.agents.llm.settings import LlmSettings
+from warpdeck.cli.app import app
+from warpdeck.kernels import list_workloads, load_workload
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LADDERS = [w for w in map(load_workload, list_workloads()) if w.ladder()]
+
+
+def commands(text: str) -> list[str]:
+    """The `warpdeck …` lines of a page's console blocks, continued ones joined."""
+    blocks = (body for kind, body in FENCE.findall(text) if kind in ("console", "sh", "bash"))
+    lines = (line for body in blocks for line in body.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line.startswith("warpdeck ")]
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, and the rest."""
+    node: Any = typer.main.get_command(app)
+    while words and words[0] in getattr(node, "commands", {}):
+        node, words = node.commands[words[0]], words[1:]
+    return node, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_and_option_exists(page: Path) -> None:
+    for line in commands(page.read_text(encoding="utf-8")):
+        words = shlex.split(line, comments=True)[1:]
+        node, rest = command_of(words)
+        known = {name for parameter in node.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        given = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+        unknown = [option for option in given if option not in known | {"--help", "--version"}]
+        assert not unknown, f"{line}: {node.name} has no {', '.join(unknown)}"
+        groups = hasattr(node, "commands") and any(not word.startswith("-") for word in rest)
+        assert not groups, f"{line}: there is no such command"
+
+
+def test_the_graph_is_what_show_graph_prints() -> None:
+    text = (ROOT / "docs/llm.md").read_text(encoding="utf-8")
+    shown = [body for kind, body in FENCE.findall(text) if kind == "mermaid"]
+    assert shown == [mermaid(LlmSettings(counters=True, research=True))]
+
+
+@pytest.mark.parametrize("workload", LADDERS, ids=lambda workload: workload.name)
+def test_the_page_on_ladders_names_every_rung(workload: Any) -> None:
+    text = (ROOT / "docs/ladder.md").read_text(encoding="utf-8")
+    section = next(
+        part for part in re.split(r"^### ", text, flags=re.MULTILINE) if workload.name in part[:30]
+    )
+    columns = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
+    heads = [cell.strip() for cell in columns[0]]
+    at = heads.index(workload.name) if workload.name in heads else 0
+    told = [row[at].strip(" `") for row in columns[1:] if row[at].strip()]
+    assert told == [rung.name for rung in workload.ladder()]
+
+
+def test_the_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import ladder_figures  # pyright: ignore[reportMissingImports]
+
+    assert ladder_figures.PAGE.read_text(encoding="utf-8") == ladder_figures.render(), (
+        "docs/ladder-figures.md is old: python docs/ladder_figures.py"
+    )
