@@ -17,6 +17,7 @@ import os
 import random
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,12 +101,14 @@ class Model:
 
     def __init__(self, source: Iterator[dict[str, Any]]) -> None:
         self._source = source
+        self._lock = threading.Lock()  # beam search asks in parallel
 
     def __call__(self, asked: Asked) -> Step:
         form = json.dumps(asked.body.get("response_format", {}))
         if '"ideas"' in form:
             return answer({"ideas": [{"idea": f"idea {i}", "why": "to see"} for i in range(4)]})
-        return answer(next(self._source))
+        with self._lock:
+            return answer(next(self._source))
 
 
 def peak_mb(pid: int) -> float:
