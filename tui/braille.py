@@ -11,18 +11,21 @@ it. Each series also has a shape of its own, so that a plot reads without colour
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .ticks import log_ticks, power_labels, tick_labels, ticks
+
 DOT_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
 BRAILLE = 0x2800
 BLANK = -1  # owner of a cell that nothing was drawn in
+CURSOR = -2  # of one that the cursor's line passes
+REACH = 0.6  # of the points' span: a constant further away doesn't stretch the plot
 
 
 class Shape(StrEnum):
@@ -33,6 +36,9 @@ class Shape(StrEnum):
     STAIRS = "stairs"  # each value holds until the next point
     DASHES = "dashes"  # a constant: y[0] over the whole width
     DOTTED = "dotted"  # another constant
+    LONG = "long"  # a third one, in long dashes
+    SPARSE = "sparse"  # a line of every other dot
+    BAND = "band"  # between y and high: a weave of dots; held until the next point where points are few
     POINT = "point"  # "◆" at each x and y
     RUG = "rug"  # "×" in the bottom row at each x, y ignored
 
@@ -43,100 +49,110 @@ LEGEND = {
     Shape.STAIRS: "─",
     Shape.DASHES: "╌",
     Shape.DOTTED: "┈",
+    Shape.LONG: "━",
+    Shape.SPARSE: "⋯",
+    Shape.BAND: "░",
     Shape.POINT: "◆",
     Shape.RUG: "×",
 }
-PERIOD = {Shape.DASHES: (4, 2), Shape.DOTTED: (4, 1)}  # dots a repetition, and how many of them are set
+PERIOD = {
+    Shape.DASHES: (4, 2),
+    Shape.DOTTED: (4, 1),
+    Shape.LONG: (10, 8),
+}  # dots a repetition, and how many of them are set
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One curve: `x` ascending and `y`, both (n,); points whose y isn't finite are left out."""
+    """One curve: `x` ascending and `y`, both (n,); points whose y isn't finite are left out. `high` (n,): the
+    upper edge of a band, whose lower one is `y`."""
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     shape: Shape
     label: str
     style: str  # which of the widget's styles paints it
+    high: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, x: ArrayLike, y: ArrayLike, shape: Shape, label: str, style: str) -> Series:
+    def of(
+        cls,
+        x: ArrayLike,
+        y: ArrayLike,
+        shape: Shape,
+        label: str,
+        style: str,
+        high: ArrayLike | None = None,
+    ) -> Series:
         """From anything array-like, with the points that can't be drawn removed."""
         xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        top = None if high is None else np.asarray(high, dtype=np.float64)
         keep = np.isfinite(xs) if shape is Shape.RUG else np.isfinite(xs) & np.isfinite(ys)
-        return cls(xs[keep], ys[keep], shape, label, style)
+        keep = keep if top is None else keep & np.isfinite(top)
+        if keep.all():
+            return cls(xs, ys, shape, label, style, top)
+        return cls(xs[keep], ys[keep], shape, label, style, None if top is None else top[keep])
+
+    @property
+    def tops(self) -> NDArray[np.float64]:
+        """The upper edge: `y` itself, except of a band."""
+        return self.y if self.high is None else self.high
+
+    def within(self, low: float, high: float) -> Series:
+        """The part of it that shows between two values of x; a line or stairs are cut at the edges."""
+        if self.shape in PERIOD or not len(self.x) or (low <= self.x[0] and self.x[-1] <= high):
+            return self
+        first, last = int(np.searchsorted(self.x, low)), int(np.searchsorted(self.x, high, side="right"))
+        if self.shape in (Shape.STAIRS, Shape.BAND):
+            first = max(first - 1, 0)
+            x = np.maximum(self.x[first:last], low)
+            return replace(self, x=x, y=self.y[first:last], high=self.tops[first:last])
+        if self.shape not in (Shape.LINE, Shape.SPARSE):
+            return replace(self, x=self.x[first:last], y=self.y[first:last], high=None)
+        ends = [edge for edge in (low, high) if self.x[0] < edge < self.x[-1]]
+        x = np.union1d(self.x[first:last], ends)
+        return replace(self, x=x, y=np.interp(x, self.x, self.y), high=None)
+
+    def logarithms(self) -> Series:
+        """The same of decimal logarithms, without what has none."""
+        if self.shape is Shape.RUG:
+            return self
+        good = self.y > 0
+        high = None if self.high is None else np.log10(self.high[good])
+        return replace(self, x=self.x[good], y=np.log10(self.y[good]), high=high)
 
 
 @dataclass(frozen=True)
 class Frame:
     """A drawn plot: `text[row]` is exactly `width` characters, `owner[row, column]` indexes the series
-    (BLANK: axis and labels)."""
+    (BLANK: axis and labels; CURSOR: the cursor's line). `limits`: (x low, x high, y low, y high) of the
+    plotted area, which begins at column `gutter` and has `rows` rows."""
 
     text: tuple[str, ...]
     owner: NDArray[np.int8]
+    limits: tuple[float, float, float, float]
+    gutter: int
+    rows: int
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` round values (1, 2 or 5 times a power of ten apart) within [low, high]."""
-    span = high - low
-    if most < 1 or not math.isfinite(span) or span <= 0:
-        return []
-    magnitude = 10.0 ** math.floor(math.log10(span / most))
-    for factor in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0):
-        step = factor * magnitude
-        first = math.ceil(low / step - 1e-9)
-        last = math.floor(high / step + 1e-9)
-        if last - first + 1 <= most:
-            return [k * step + 0.0 for k in range(first, last + 1)]
-    return []
+def bounds(
+    series: Sequence[Series], window: tuple[float, float] | None = None, *, fit: bool = True
+) -> tuple[float, float, float, float] | None:
+    """(x low, x high, y low, y high) over all series, never empty in a direction; None without points.
 
-
-def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """As `ticks`, for decimal logarithms: of 1, 2 or 5 times powers of ten, or of powers alone."""
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [power + math.log10(factor) for power in powers for factor in factors]
-        found = [value for value in found if low <= value <= high]
-        if len(found) <= most:
-            return found
-    return ticks(low, high, most)
-
-
-def tick_labels(values: Sequence[float]) -> list[str]:
-    """The shortest decimals that tell the values apart; thousands as k, millions as M."""
-    if not values:
-        return []
-    largest = max(abs(v) for v in values)
-    divisor, suffix = next(((d, s) for d, s in ((1e6, "M"), (1e3, "k")) if largest >= 10 * d), (1.0, ""))
-    step = min((b - a for a, b in itertools.pairwise(values)), default=largest or 1.0) / divisor
-    if largest and (largest < 1e-3 or largest >= 1e9):
-        return [f"{v:.1e}" for v in values]
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
-    return [f"{v / divisor:.{min(decimals, 4)}f}{suffix if v else ''}" for v in values]
-
-
-def power_labels(exponents: Sequence[float]) -> list[str]:
-    """Labels of powers of ten, for logarithmic axes: "0.1", "100", "10k", "1T"."""
-    labels = []
-    for exponent in exponents:
-        power, rest = divmod(round(exponent), 3)
-        if -1 <= power <= 0:
-            labels.append(f"{10.0 ** round(exponent):g}")
-        elif 1 <= power <= 5:
-            labels.append(f"{10**rest}{'kMGTP'[power - 1]}")
-        else:
-            labels.append(f"1e{round(exponent)}")
-    return labels
-
-
-def bounds(series: Sequence[Series]) -> tuple[float, float, float, float] | None:
-    """(x low, x high, y low, y high) over all series, never empty in a direction; None without points."""
+    `window`: the x values to show, of series that are cut to it. `fit`: constants far away from all points
+    stretch the plot too.
+    """
     drawn = [s for s in series if len(s.x) and s.shape not in PERIOD]
-    levels = [s for s in series if len(s.y) and s.shape is not Shape.RUG]
-    if not drawn or not levels:
+    points = [s for s in drawn if s.shape is not Shape.RUG]
+    constants = [float(s.y[0]) for s in series if len(s.y) and s.shape in PERIOD]
+    if not drawn or not (points or constants):
         return None
-    x_low, x_high = min(float(s.x[0]) for s in drawn), max(float(s.x[-1]) for s in drawn)
-    y_low, y_high = min(float(s.y.min()) for s in levels), max(float(s.y.max()) for s in levels)
+    x_low, x_high = window or (min(float(s.x[0]) for s in drawn), max(float(s.x[-1]) for s in drawn))
+    ends = [float(end) for s in points for end in (s.y.min(), s.tops.max())] or constants
+    reach = REACH * (max(ends) - min(ends)) or math.inf
+    near = [c for c in constants if fit or min(ends) - reach <= c <= max(ends) + reach]
+    y_low, y_high = min([*ends, *near]), max([*ends, *near])
     if x_high <= x_low:
         x_high = x_low + 1.0
     if y_high <= y_low:
@@ -161,26 +177,36 @@ def _mask(s: Series, limits: tuple[float, float, float, float], cols: int, rows:
     position = (s.x - x_low) / (x_high - x_low) * (cols - 1)
     column = np.clip(np.rint(position), 0, cols - 1).astype(np.int64)
     y = np.clip(y, 0, rows - 1).astype(np.int64)
-    if s.shape in (Shape.DOTS, Shape.POINT) or len(s.x) == 1:
+    if s.shape in (Shape.DOTS, Shape.POINT) or (len(s.x) == 1 and s.high is None):
         dots[y, column] = True
         return dots
-    first, last = int(column[0]), int(column[-1])
-    covered = np.arange(first, last + 1)
-    if s.shape is Shape.STAIRS:
-        low = y[np.searchsorted(column, covered, side="right") - 1]
-        high = low.copy()
+    top = y
+    if s.high is not None:
+        top = np.clip(np.rint((y_high - s.high) / (y_high - y_low) * (rows - 1)), 0, rows - 1).astype(
+            np.int64
+        )
+    covered = np.arange(int(column[0]), int(column[-1]) + 1)
+    held = s.shape is Shape.STAIRS or (s.shape is Shape.BAND and len(s.x) < len(covered))
+    if held:
+        place = np.searchsorted(column, covered, side="right") - 1
+        high, low = y[place], top[place]  # rows count downwards
     elif len(s.x) >= len(covered):  # dense: the least and greatest of each column
         starts = np.flatnonzero(np.r_[True, column[1:] != column[:-1]])
         covered = column[starts]
-        low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
+        low, high = np.minimum.reduceat(top, starts), np.maximum.reduceat(y, starts)
     else:
         low = np.rint(np.interp(covered, position, y)).astype(np.int64)
         high = low.copy()
+    row = np.arange(rows)[:, None]
+    if s.shape is Shape.BAND:
+        dots[:, covered] = (row >= low) & (row <= high) & ((row + covered) % 2 == 0)
+        return dots
     joined_low, joined_high = low.copy(), high.copy()
     joined_low[1:] = np.minimum(low[1:], high[:-1])
     joined_high[1:] = np.maximum(high[1:], low[:-1])
-    row = np.arange(rows)[:, None]
     dots[:, covered] = (row >= joined_low) & (row <= joined_high)
+    if s.shape is Shape.SPARSE:
+        dots[:, covered] &= (row // 2 + covered // 2) % 2 == 0
     return dots
 
 
@@ -192,15 +218,22 @@ def draw(
     y_unit: str = "",
     powers: bool = False,
     log_y: bool = False,
+    window: tuple[float, float] | None = None,
+    fit: bool = True,
+    cursor: float | None = None,
 ) -> Frame | None:
     """Draw a plot with axes into `width` × `height` characters.
 
     `powers`: values are decimal logarithms, and the axes say 10 to their power; `log_y`: y values alone are.
+    `window`: the x values to show (all); `fit`: whether constants far from all points are shown; `cursor`:
+    the x at which a vertical line stands.
 
     Returns None if there is nothing to draw or no room (under 16 × 3). The x axis takes the two bottom
     rows from 6 rows on, with its label before its numbers; the unit follows every number of the y axis.
     """
-    limits = bounds(series)
+    if window is not None:
+        series = [s.within(*window) for s in series]
+    limits = bounds(series, window, fit=fit)
     if limits is None or width < 16 or height < 3:
         return None
     axis_rows = 2 if height >= 6 else 0
@@ -217,6 +250,7 @@ def draw(
     cells = np.zeros((plot_rows, plot_cols), dtype=np.uint8)
     owner = np.full((height, width), BLANK, dtype=np.int8)
     area = owner[:plot_rows, gutter:]
+    bands = np.zeros(cells.shape, dtype=bool)  # what only bands fill
     rugs: list[tuple[int, NDArray[np.int64]]] = []
     points: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
     for index, s in enumerate(series):
@@ -232,8 +266,14 @@ def draw(
         packed = (dots.reshape(plot_rows, 4, plot_cols, 2) * DOT_BITS[None, :, None, :]).sum(
             axis=(1, 3), dtype=np.uint8
         )
+        mine = packed > 0
+        if s.shape is not Shape.BAND:  # a curve is read before the band that it runs in
+            cells[mine & bands] = 0
+            bands &= ~mine
+        else:
+            bands |= mine
         cells |= packed
-        area[packed > 0] = index
+        area[mine] = index
     codes = np.full((height, width), ord(" "), dtype=np.uint32)
     plot = codes[:plot_rows, gutter:]
     np.copyto(plot, cells + np.uint32(BRAILLE), where=cells > 0)
@@ -247,6 +287,14 @@ def draw(
     for index, rows, columns in points:
         plot[rows, columns] = ord("◆")
         area[rows, columns] = index
+    if cursor is not None and x_low <= cursor <= x_high:
+        column = round((cursor - x_low) / (x_high - x_low) * (plot_cols - 1))
+        free = plot[:, column] == ord(" ")
+        plot[free, column] = ord("│")
+        area[free, column] = CURSOR
+    for index, s in enumerate(series):
+        if s.shape in PERIOD and len(s.y) and y_low <= s.y[0] <= y_high:
+            _name_level(plot, area, index, s, limits)
     codes[:plot_rows, gutter - 1] = ord("│")
     for level, name in zip(levels, names, strict=True):
         row = round((y_high - level) / (y_high - y_low) * (4 * plot_rows - 1)) // 4
@@ -255,7 +303,27 @@ def draw(
     if axis_rows:
         _x_axis(codes, plot_rows, gutter, (x_low, x_high), x_label, label)
     text = tuple(row.tobytes().decode("utf-32-le") for row in codes)
-    return Frame(text, owner)
+    return Frame(text, owner, limits, gutter, plot_rows)
+
+
+def _name_level(
+    plot: NDArray[np.uint32],
+    area: NDArray[np.int8],
+    index: int,
+    s: Series,
+    limits: tuple[float, float, float, float],
+) -> None:
+    """A constant's label on its line: at the right end, at the left one if only there nothing is covered."""
+    rows, columns = plot.shape
+    row = round((limits[3] - float(s.y[0])) / (limits[3] - limits[2]) * (4 * rows - 1)) // 4
+    text = f" {s.label} "
+    if len(text) > columns // 2:
+        return
+    ends = [slice(columns - len(text), columns), slice(0, len(text))]
+    free = [end for end in ends if not np.any((area[row, end] != index) & (area[row, end] != BLANK))]
+    where = (free or ends)[0]
+    plot[row, where] = [ord(c) for c in text]
+    area[row, where] = index
 
 
 def _x_axis(

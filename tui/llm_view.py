@@ -68,8 +68,8 @@ def _about(attempt: Attempt, entry: Entry | None) -> str:
 
 
 def latency_series(state: RunState, llm: LlmState) -> tuple[list[Series], str, bool]:
-    """(curves, unit, whether they are decimal logarithms): time of each attempt, the best so far as stairs,
-    the baseline's and the vendor's times, failures as a rug."""
+    """(curves, unit, whether a logarithmic scale suits them): time of each attempt, the best so far as
+    stairs, the baseline's and the vendor's times, failures as a rug."""
     rows = attempt_rows(state, llm)
     timed = [row for row in rows if row.score_ms]
     failed = [row.number for row in rows if status_tone(row.status) == "bad"]
@@ -87,8 +87,7 @@ def latency_series(state: RunState, llm: LlmState) -> tuple[list[Series], str, b
     factor, unit = (1e3, "µs") if every.min() < 1 else (1.0, "ms")
 
     def scaled(values: Sequence[float] | np.ndarray) -> np.ndarray:
-        shown = np.asarray(values, dtype=np.float64) * factor
-        return np.log10(shown) if log else shown
+        return np.asarray(values, dtype=np.float64) * factor
 
     counted = np.array([not row.precision for row in timed])
     best = np.minimum.accumulate(np.where(counted, times, np.inf))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from ..core.model import Status
+from ..sessions.entries import Entry
 from ..sessions.events import Lifecycle
 from ..sessions.llm_state import Attempt, LlmState
 from ..sessions.state import MESSAGES, RunState
-from .braille import Series, Shape, bar
+from .board import Row
+from .braille import bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
 from .verdicts import kept_words, status_words
 from .widgets.gauges import Gauge, facts, gauges, stored_values
-from .widgets.leaderboard import Row
 from .widgets.log import Line
 
 # A shape and a word for each state, so that it reads without colour.
@@ -29,7 +29,6 @@ STATE_MARKS = {
 }
 STALE_S = 5.0  # NVML is sampled once a second, but not while a kernel is timed
 BAR = 12  # characters of the progress bar
-MEAN_WINDOW = 50  # steps in the reward's running mean, drawn from twice as many steps on
 
 
 def device_text(state: RunState) -> str:
@@ -141,62 +140,34 @@ def vendor_name(state: RunState) -> str:
 
 def leaderboard(state: RunState) -> list[Row]:
     """The board's rows, best first; those tied with the best before the others."""
-    tied, base = state.tied, state.baseline
+    tied = state.tied
     ordered = sorted(state.leaderboard, key=lambda entry: entry.candidate not in tied)
-    return [
-        Row(
-            key=entry.candidate,
-            config=entry.config,
-            status=entry.status,
-            score_ms=entry.score_ms,
-            speedup=entry.speedup,
-            speedup_ci=entry.speedup_ci,
-            vendor_ratio=entry.vendor_ratio,
-            floor_ratio=entry.floor_ratio,
-            registers=entry.registers,
-            occupancy=entry.occupancy,
-            tied=entry.candidate in tied and len(tied) > 1,
-            paired=entry.paired,
-            same_as=entry.same_as,
-            baseline=base is not None and base.candidate == entry.candidate,
-        )
-        for entry in ordered
-    ]
+    return [_row(state, entry, tied=entry.candidate in tied and len(tied) > 1) for entry in ordered]
 
 
-def reward_series(state: RunState) -> list[Series]:
-    """Reward of each step, and its running mean once there are many."""
-    x, y = state.steps.step, state.steps.reward
-    series = [Series.of(x, y, Shape.DOTS, "step", "each")]
-    points = series[0]
-    if len(points.x) >= 2 * MEAN_WINDOW:
-        total = np.cumsum(np.concatenate([[0.0], points.y]))
-        mean = (total[MEAN_WINDOW:] - total[:-MEAN_WINDOW]) / MEAN_WINDOW
-        series.append(Series(points.x[MEAN_WINDOW - 1 :], mean, Shape.LINE, f"mean of {MEAN_WINDOW}", "mean"))
-    return series
+def failed_rows(state: RunState) -> list[Row]:
+    """Rows of what failed, the latest first."""
+    return [_row(state, entry) for entry in reversed(state.failed)]
 
 
-def speedup_series(state: RunState) -> list[Series]:
-    """Speedup of each step over the baseline's 1, the vendor's speedup, failures as a rug, the best so far as
-    stairs."""
-    x, y = state.steps.step, state.steps.speedup
-    if not len(x):
-        return []
-    failed = x[~np.isfinite(y)]
-    vendor = state.baseline.vendor_ratio if state.baseline else None
-    return [
-        Series.of([x[0]], [1.0], Shape.DASHES, "base", "level"),
-        Series.of(
-            [x[0]] if vendor else [],
-            [1 / vendor] if vendor else [],
-            Shape.DOTTED,
-            "vendor",
-            "vendor",
-        ),
-        Series.of(failed, np.zeros_like(failed), Shape.RUG, "failed", "failed"),
-        Series.of(x, y, Shape.DOTS, "step", "each"),
-        Series.of(x, state.steps.best, Shape.STAIRS, "best", "best"),
-    ]
+def _row(state: RunState, entry: Entry, *, tied: bool = False) -> Row:
+    return Row(
+        key=entry.candidate,
+        config=entry.config,
+        status=entry.status,
+        score_ms=entry.score_ms,
+        speedup=entry.speedup,
+        speedup_ci=entry.speedup_ci,
+        vendor_ratio=entry.vendor_ratio,
+        floor_ratio=entry.floor_ratio,
+        registers=entry.registers,
+        occupancy=entry.occupancy,
+        tied=tied,
+        paired=entry.paired,
+        same_as=entry.same_as,
+        baseline=state.baseline is not None and state.baseline.candidate == entry.candidate,
+        message="" if entry.status == Status.OK else entry.message,
+    )
 
 
 def log_lines(state: RunState) -> list[Line]:

@@ -10,15 +10,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.timer import Timer
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.events import Lifecycle
 from ...sessions.llm_state import LlmState
 from ...sessions.state import RunState
-from .. import llm_view, view
+from .. import curves, llm_view, view
+from ..braille import Series
 from ..sources import Playback, RunSource
 from ..widgets.attempts import Attempts, StatusStrip
+from ..widgets.effects import EffectsPane
 from ..widgets.gauges import GaugePanel
 from ..widgets.leaderboard import Leaderboard
 from ..widgets.log import LogPane
@@ -26,19 +28,19 @@ from ..widgets.model import ModelPane
 from ..widgets.plot import Plot
 from ..widgets.replay_bar import Moment, ReplayBar
 from .confirm import ConfirmScreen
-from .looks import Looks
+from .steering import Steering
 
 INTERVAL_S = 0.25
 # Ticks at least between two drawings of the panes that cost most terminal output.
 PACE = {"plots": 2, "table": 4}
 
-PANES = ("gauges", "reward", "speedup", "leaderboard", "log")
+PANES = ("gauges", "reward", "speedup", "leaderboard", "log", "effects")
 LLM_PANES = ("gauges", "latency", "model", "attempts", "log")
 TOP = 3  # of them are at the top, and share it where there is no room
 LOGGED = ("messages", "records", "baseline", "result")  # parts of the state that the log pane tells
 
 
-class RunScreen(Looks):
+class RunScreen(Steering):
     """A view of a RunSource. `interval` is the seconds between polls; None: only `tick()` polls (tests)."""
 
     HELP = """\
@@ -64,6 +66,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         Binding("t", "timeline", "Timeline", id="run.timeline", tooltip="The configuration's trace"),
         Binding("c", "counters", "Counters", id="run.counters", tooltip="The configuration's counters"),
         Binding("s", "source", "Source", id="run.source", tooltip="What changed in the source"),
+        Binding("slash", "filter", "Filter", show=False, id="run.filter", tooltip="Filter the pane"),
         Binding("m", "pick", "Pick", show=False, id="run.pick", tooltip="Pick an attempt to compare with"),
         Binding(
             "y",
@@ -92,11 +95,12 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._interval = interval
         self._timer: Timer | None = None
         self._trouble = ""
-        self._stopping = False
         self._due: set[str] = set()
         self._age = dict(PACE)  # ticks since each was drawn: the first time at once
         self._header = ("", "")
         self._drawn: dict[str, object] = {}
+        self._chances = curves.Chance()
+        self._chance: Series | None = None
         self.add_class("-replay" if isinstance(source, Playback) else "-live")
 
     def compose(self) -> ComposeResult:
@@ -114,7 +118,10 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             yield ModelPane(id="model")
         yield Leaderboard(id="leaderboard")
         yield Attempts(id="attempts")
-        yield LogPane(id="log")
+        with Horizontal(id="bottom"):
+            yield LogPane(id="log")
+            yield EffectsPane(id="effects")
+        yield Input(id="find", compact=True)
         if isinstance(self.source, Playback):
             yield ReplayBar(id="replay")
         yield Footer(show_command_palette=False, compact=True)
@@ -122,6 +129,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
 
     def on_mount(self) -> None:
         self.add_class("-top-speedup")
+        self.query_one("#find").display = False
         self.query_one("#leaderboard").focus()
         self.call_after_refresh(self.tick)
         self.tell_trouble()
@@ -146,7 +154,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         """
         state = None
         try:
-            state = await asyncio.to_thread(self.source.poll)
+            state = await asyncio.to_thread(self._poll)
         except WarpdeckError as error:
             self._trouble = f"{error}; trying again"
         else:
@@ -164,6 +172,12 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
                     draw()
         self._draw_header()
 
+    def _poll(self) -> RunState | None:
+        state = self.source.poll()
+        if state is not None and state.llm is None:
+            self._chance = self._chances.of(state)
+        return state
+
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
         if (state.llm is None) != (before.llm is None):
@@ -175,7 +189,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if state.leaderboard is not before.leaderboard or state.result is not before.result or tried:
             self._due.add("table")
         if state.steps is not before.steps or tried or state.baseline is not before.baseline:
-            self._due.add("plots")
+            self._due |= {"plots", "table"}
         if state.llm is not before.llm and state.llm is not None:
             self.query_one(ModelPane).show(llm_view.model_sections(state.llm))
         if (bool(state.leaderboard), tried) != (bool(before.leaderboard), False):
@@ -207,15 +221,19 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self.query_one("#latency", Plot).show(series, unit=unit, log=log)
             self.query_one(StatusStrip).show([attempt.status for attempt in self.state.llm.attempts])
             return
-        self.query_one("#reward", Plot).show(view.reward_series(self.state))
-        self.query_one("#speedup", Plot).show(view.speedup_series(self.state))
+        self.query_one("#reward", Plot).show(curves.reward_series(self.state))
+        self.query_one("#speedup", Plot).show(curves.speedup_series(self.state, self._chance))
 
     def _draw_table(self) -> None:
         if self.state.llm is not None:
             rows = llm_view.attempt_rows(self.state, self.state.llm)
             self.query_one(Attempts).show(rows, timed=not llm_view.emulated(self.state))
             return
-        self.query_one(Leaderboard).show(view.leaderboard(self.state), self.state.evaluations)
+        rows, failed = view.leaderboard(self.state), view.failed_rows(self.state)
+        self.query_one(Leaderboard).show(rows, self.state.evaluations, failed)
+        effects = self.query_one(EffectsPane)
+        if effects.size.width:
+            effects.show(*curves.knob_effects(self.state), empty=curves.no_effects(self.state))
 
     def _draw_header(self) -> None:
         width = self.size.width - 2
@@ -229,7 +247,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if self.state.llm is not None:
             self._draw_agent(self.state.llm, now, width)
         gauge = view.gauge_view(self.state, capabilities.replay, now)
-        self.query_one(GaugePanel).show(gauge.title, gauge.rows, gauge.note, stored=gauge.stored)
+        self.query_one(GaugePanel).show(
+            gauge.title, gauge.rows, gauge.note, stored=gauge.stored, samples=self.state.samples
+        )
         if isinstance(self.source, Playback):
             moment = Moment.of(self.source, self.state.step, self.state.seq)
             self.query_one(ReplayBar).show(moment)
@@ -269,7 +289,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if action == "source":
             return bool(self.state.leaderboard or (self.state.llm and self.state.llm.attempts))
         if action == "digit":
-            return replay or parameters[0] in range(1, len(PANES) + 1)
+            return replay or parameters[0] in range(1, len(self.panes) + 1)
+        if action == "filter":
+            return self._filtered() is not None
         return super().check_action(action, parameters)
 
     def describe(self, action: str) -> str:
@@ -289,49 +311,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         paused = self.state.lifecycle is Lifecycle.PAUSED
         command, doing = ("resume", "resuming") if paused else ("pause", "pausing after this step")
         self.run_worker(self._ask_run(command, doing))
-
-    def action_stop(self) -> None:
-        """Ask, then stop the run."""
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(self._stop(), group="stop", exclusive=True)
-
-        self.app.push_screen(
-            ConfirmScreen(
-                "Stop the run?",
-                "It ends after this step. What it measured is kept, and warpdeck tune --resume goes on.",
-                yes="Stop it",
-                no="Let it run",
-            ),
-            answered,
-        )
-
-    async def _stop(self) -> None:
-        self._stopping = True
-        self.refresh_bindings()
-        self.notify("stopping after this step")
-        try:
-            took = await asyncio.to_thread(self.source.stop, self._say)
-        except WarpdeckError as error:
-            self.notify(str(error), title="could not stop", severity="error", markup=False)
-        else:
-            self.notify(f"the run has ended: {took}")
-        finally:
-            self._stopping = False
-            self.refresh_bindings()
-
-    def _say(self, text: str) -> None:
-        """From the thread that stops the run."""
-        self.app.call_from_thread(self.notify, text, severity="warning")
-
-    async def _ask_run(self, command: str, doing: str) -> None:
-        try:
-            await asyncio.to_thread(self.source.command, command)
-        except WarpdeckError as error:
-            self.notify(str(error), title=f"could not {command}", severity="error", markup=False)
-        else:
-            self.notify(doing)
 
     def action_step(self, direction: int) -> None:
         """Step a replay."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 from rich.text import Text
+from textual.binding import BindingType
 from textual.events import Resize
 from textual.widgets import Static
 
+from ..export import Exported, Sheet
 from ..format import NONE, clip, interval, speedup, time_text
 from ..verdicts import status_mark, status_tone, status_words
 from .table import GAP, Column, Table, TableRow
@@ -40,6 +42,7 @@ class AttemptRow:
 class Attempts(Table):
     """Attempts in order, following the newest while the cursor is on the last row."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
     HELP = """\
 ### Attempts
 
@@ -81,6 +84,11 @@ a pick, what changed from the one that it was made from.
     def marked(self) -> AttemptRow | None:
         """The row under the cursor."""
         return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+
+    def exported(self) -> Sheet | None:
+        """All attempts, with exact numbers in the CSV."""
+        sheet = super().exported()
+        return None if sheet is None else replace(sheet, values=[asdict(row) for row in self._shown])
 
     def pick(self) -> int | None:
         """Pick the marked attempt to compare others with, or end that; the number picked."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.events import Resize
 
+from ..board import Row, in_order, matches, rising
+from ..export import Exported, Sheet
 from ..format import (
     NONE,
     clip,
@@ -20,45 +23,10 @@ from ..format import (
     speedup,
     time_text,
 )
+from ..verdicts import status_mark, status_words
 from .table import GAP, Column, Table, TableRow
 
 MOST_ROWS = 50  # nobody reads further down; `sessions export` has the rest
-
-
-@dataclass(frozen=True)
-class Row:
-    """One configuration. `tied`: statistically as good as the best; `paired`: its speedup comes from
-    samples interleaved with the baseline's."""
-
-    key: str
-    config: Mapping[str, Any]
-    status: str
-    score_ms: float | None = None
-    speedup: float | None = None
-    speedup_ci: tuple[float, float] | None = None
-    vendor_ratio: float | None = None
-    floor_ratio: float | None = None
-    registers: int | None = None
-    occupancy: float | None = None
-    tied: bool = False
-    paired: bool = False
-    same_as: str | None = None
-    baseline: bool = False
-
-    @property
-    def words(self) -> str:
-        """The notes: in words what the marks mean. A status is told unless it is "ok"."""
-        notes = [
-            word
-            for word, holds in (
-                ("baseline", self.baseline),
-                ("tied", self.tied),
-                ("paired", self.paired),
-                ("same code", self.same_as is not None),
-            )
-            if holds
-        ]
-        return ", ".join(notes if self.status == "ok" else [self.status, *notes])
 
 
 # The most important come first, since a narrow terminal cuts the right end off.
@@ -109,6 +77,12 @@ def knob_table(configs: Sequence[Mapping[str, Any]], width: int) -> tuple[str, l
 class Leaderboard(Table):
     """Best configurations, best first. Arrows and hjkl move; `y` copies the marked one."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "sort(1)", "Sort by the next column", show=False, id="board.sort"),
+        Binding("O", "sort(-1)", "Sort by the column before", show=False, id="board.sort_back"),
+        Binding("i", "invert", "Invert the order", show=False, id="board.invert"),
+        Exported.BINDING,
+    ]
     HELP = """\
 ### Leaderboard
 
@@ -120,22 +94,98 @@ turns with the baseline: its time, speedup and interval are from there. **vendor
 time (above 1: faster than the vendor's library). **floor**: the physical floor / this time (100% is the
 limit). **regs**: registers a thread; **occ.**: theoretical occupancy. Knobs' names are shortened where
 there is no room; the marked configuration is shown whole in the frame's lower edge.
+
+`o` and `O` sort by the next column and the one before, a click on a heading by that one; `i` inverts. The
+ranks stay. `/` filters: `tied`, `reg_cap=0`, `items>2`, `regs<64`, `speedup>1.2`, `!paired`, words; all
+must hold. A filter also finds configurations that failed, as `incorrect` or `failed`, with a letter in place
+of the rank (**C** compile error, **I** incorrect…). `e` saves the table, with exact numbers in the CSV.
 """
+    FILTER_HINT = "reg_cap=0  items>2  speedup>1.2  tied  failed  !paired"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._all: tuple[Row, ...] = ()
+        self._failed: tuple[Row, ...] = ()
+        self._total = 0
         self._shown: tuple[Row, ...] = ()
+        self._ranks: dict[str, str] = {}
+        self.sorted_by = COLUMNS[0].name
+        self.inverted = False
+        self.filter = ""
         self.border_title = "Leaderboard"
 
-    def show(self, rows: Sequence[Row], total: int) -> None:
-        """Show the best `MOST_ROWS` of `rows` (best first) of `total` configurations tried."""
-        shown = tuple(rows[:MOST_ROWS])
-        title = f"Leaderboard, best {len(shown)} of {total}" if total else "Leaderboard"
-        tied = sum(row.tied for row in rows)
-        self.border_title = f"{title} · {tied} tied for the best" if tied > 1 else title
-        if shown != self._shown:
-            self._shown = shown
-            self._lay_out()
+    def show(self, rows: Sequence[Row], total: int, failed: Sequence[Row] = ()) -> None:
+        """Show the best `MOST_ROWS` of `rows` (best first) of `total` configurations tried; those that
+        `failed` where a filter finds them."""
+        kept, lost = tuple(rows[:MOST_ROWS]), tuple(failed)
+        self._total = total
+        if (kept, lost) != (self._all, self._failed):
+            self._all, self._failed = kept, lost
+            self._ranks = dict(zip((row.key for row in kept), ranks(kept), strict=True))
+            self._choose()
+        else:
+            self._tell()
+
+    def set_filter(self, text: str) -> None:
+        """Show only rows for which all words of it hold."""
+        if text != self.filter:
+            self.filter = text
+            self._choose()
+
+    def action_sort(self, direction: int) -> None:
+        """Sort by another column."""
+        names = [column.name for column in COLUMNS]
+        self._sort_by(names[(names.index(self.sorted_by) + direction) % len(names)])
+
+    def action_invert(self) -> None:
+        """Invert the order."""
+        self.inverted = not self.inverted
+        self._choose()
+
+    def on_table_heading_clicked(self, message: Table.HeadingClicked) -> None:
+        """Sort by that column; if it is sorted by it, the other way round."""
+        name = COLUMNS[message.column].name
+        if name == self.sorted_by:
+            self.action_invert()
+        else:
+            self._sort_by(name)
+
+    def _sort_by(self, name: str) -> None:
+        self.sorted_by, self.inverted = name, False
+        self._choose()
+
+    def _choose(self) -> None:
+        """Filter and sort, and lay the rows out."""
+        rows = [row for row in self._all if matches(row, self.filter)]
+        if self.filter.strip():
+            rows += [row for row in self._failed if matches(row, self.filter)]
+        self._shown = tuple(in_order(rows, self.sorted_by, inverted=self.inverted))
+        self._tell()
+        self._lay_out()
+
+    def _tell(self) -> None:
+        title = f"Leaderboard, best {len(self._all)} of {self._total}" if self._total else "Leaderboard"
+        tied = sum(row.tied for row in self._all)
+        parts = [title, f"{tied} tied for the best" if tied > 1 else ""]
+        if self.sorted_by != COLUMNS[0].name or self.inverted:
+            parts.append(f"by {self.sorted_by}{', inverted' if self.inverted else ''}")
+        parts.append(f"/{self.filter}: {len(self._shown)}" if self.filter.strip() else "")
+        words = " · ".join(part for part in parts if part)
+        if words != self._named:
+            self._named = words
+            self.border_title = words
+
+    _named = ""
+
+    def exported(self) -> Sheet | None:
+        """The rows that are shown, with exact numbers in the CSV."""
+        sheet = super().exported()
+        if sheet is None:
+            return None
+        return replace(sheet, values=[_values(self._rank(row), row) for row in self._shown])
+
+    def _rank(self, row: Row) -> str:
+        return self._ranks.get(row.key) or status_mark(row.status)
 
     @property
     def marked(self) -> Row | None:
@@ -153,12 +203,16 @@ there is no room; the marked configuration is shown whole in the frame's lower e
         width = self._config_width(room)
         heading, configs = knob_table([row.config for row in self._shown], width)
         columns = [Column(heading, width) if c.name == "config" else c for c in COLUMNS]
-        best = self._shown[0].score_ms if self._shown else None
+        if self.sorted_by != COLUMNS[0].name or self.inverted:
+            place = next(i for i, c in enumerate(COLUMNS) if c.name == self.sorted_by)
+            columns[place] = _marked(columns[place], "▲" if rising(self.sorted_by) ^ self.inverted else "▼")
+        best = self._all[0].score_ms if self._all else None
         self.fill(
             columns,
             [
                 TableRow(row.key, _cells(rank, row, config, best), strong=rank in ("1", "=1"))
-                for rank, row, config in zip(ranks(self._shown), self._shown, configs, strict=True)
+                for row, config in zip(self._shown, configs, strict=True)
+                for rank in [self._rank(row)]
             ],
         )
         self._describe()
@@ -179,7 +233,37 @@ there is no room; the marked configuration is shown whole in the frame's lower e
 
     def _describe(self) -> None:
         row = self.marked
-        self.border_subtitle = "" if row is None else short_config(row.config, max(0, self.size.width - 6))
+        room = max(0, self.size.width - 6)
+        words = "" if row is None else short_config(row.config, room)
+        if row is not None and row.message:
+            words = clip(f"{status_words(row.status)}: {' '.join(row.message.split())}", room)
+        self.border_subtitle = words
+
+
+def _marked(column: Column, sign: str) -> Column:
+    """The column with a sign in its heading that it is sorted by."""
+    name = column.name.rstrip(".")
+    return replace(column, name=f"{name[: column.width - 1]}{sign}")
+
+
+def _values(rank: str, row: Row) -> dict[str, Any]:
+    low, high = row.speedup_ci or (None, None)
+    return {
+        "rank": rank,
+        "candidate": row.key,
+        **row.config,
+        "status": row.status,
+        "time_ms": row.score_ms,
+        "speedup": row.speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "vendor_ratio": row.vendor_ratio,
+        "floor_ratio": row.floor_ratio,
+        "registers": row.registers,
+        "occupancy": row.occupancy,
+        "notes": row.words,
+        "message": row.message,
+    }
 
 
 def _cells(rank: str, row: Row, config: str, best_ms: float | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ..export import Exported, Sheet
 from ..format import clip
 
 GAP = "  "
@@ -50,8 +51,11 @@ class TableRow:
     tones: tuple[str, ...] = ()
 
 
-class Table(ScrollView, can_focus=True):
-    """Rows under a heading that stays; one row is marked, with a sign as well as a colour."""
+class Table(ScrollView, Exported, can_focus=True):
+    """Rows under a heading that stays; one row is marked, with a sign as well as a colour.
+
+    A table that can be saved adds `Exported.BINDING` to its own.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--heading",
@@ -81,6 +85,13 @@ class Table(ScrollView, can_focus=True):
 
     class Chosen(Message):
         """A click on the marked row."""
+
+    class HeadingClicked(Message):
+        """A click on a column's heading."""
+
+        def __init__(self, column: int) -> None:
+            super().__init__()
+            self.column = column  # its place
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -152,6 +163,23 @@ class Table(ScrollView, can_focus=True):
             position += len(GAP)
         return end
 
+    def _column_at(self, x: int) -> int | None:
+        """Place of the column at a character of the heading."""
+        end = 2
+        for place, column in enumerate(self.columns):
+            end += column.width + len(GAP)
+            if x < end:
+                return place
+        return None
+
+    def exported(self) -> Sheet | None:
+        """All rows, as they read."""
+        if not self.rows:
+            return None
+        title = str(self.border_title or self.id or "table")
+        names = [column.name for column in self.columns]
+        return Sheet(title, names, [row.cells for row in self.rows], [c.right for c in self.columns])
+
     def _heading(self) -> tuple[str, Style]:
         text = "  " + GAP.join(c.cell(c.name) for c in self.columns)
         return text, self.get_component_rich_style("table--heading")
@@ -191,7 +219,12 @@ class Table(ScrollView, can_focus=True):
     def on_click(self, event: Click) -> None:
         """A click marks a row; a click on the marked row chooses it."""
         offset = event.get_content_offset(self)
-        if offset is None or offset.y == 0:
+        if offset is None:
+            return
+        if offset.y == 0:
+            column = self._column_at(self.scroll_offset.x + offset.x)
+            if column is not None:
+                self.post_message(self.HeadingClicked(column))
             return
         index = self.scroll_offset.y + offset.y - 1
         if index == self.cursor and self.marked_key is not None:
