@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -168,7 +169,7 @@ class _Run:
             code, reason = error.exit_code, str(error)
             with suppress(WarpdeckError):  # what was found, and paid for, before it failed
                 self._log.flush()
-                self._write_artifacts()
+                self._write_artifacts(state, reason)
         except Exception as error:  # noqa: BLE001 - the session must say how it ended, whatever happened
             reason = f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             self._keep_traceback()
@@ -222,14 +223,16 @@ class _Run:
                             self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
                 self._device.make_ready()
         self._log.flush()
-        return self._verdict(report, self._write_artifacts())
+        ending = self._verdict(report, self._store.state())
+        self._write_artifacts(ending[0], ending[2])
+        return ending
 
-    def _write_artifacts(self) -> RunState:
-        state = self._store.state()
+    def _write_artifacts(self, ending: Lifecycle, reason: str) -> None:
+        """The outputs, which say how the run ends; the log says so once they are there."""
+        state = replace(self._store.state(), lifecycle=ending, reason=reason)
         if state.info is not None:
             for name, path in write_artifacts(self._store, state, self._message):
                 self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
-        return state
 
     def _leave_device(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
