@@ -71,6 +71,7 @@ def examine(
         ("ncu-report", _ncu_report),
         ("nvdisasm", _nvdisasm),
         ("compute-sanitizer", _sanitizer),
+        ("device cpu", _emulator),
         ("sandbox", _sandbox),
         ("bubblewrap", _bubblewrap),
         ("landlock", _landlock),
@@ -154,7 +155,9 @@ def _nvml() -> Check:
 def _gpu() -> Check:
     found = nvml.devices()
     if not found:
-        return Check("gpu", False, "no CUDA GPU", "use --device recorded:h200, or a machine with a GPU")
+        return Check(
+            "gpu", False, "no CUDA GPU", "use --device recorded:h200 or cpu, or a machine with a GPU"
+        )
     problems, texts = [], []
     for gpu in found:
         capability = (
@@ -276,6 +279,17 @@ def _sanitizer() -> Check:
         f"{path}: {first}",
         "" if status == 0 else "reinstall the CUDA toolkit",
     )
+
+
+def _emulator() -> Check:
+    from .emulator import EmulatorError, find_compiler
+
+    try:
+        compiler = find_compiler()
+    except EmulatorError as error:
+        what, _, remedy = str(error).partition(": ")
+        return Check("device cpu", False, what, f"only to check kernels without a GPU: {remedy or what}")
+    return Check("device cpu", True, f"kernels are emulated with {compiler.path}, {compiler.version}")
 
 
 def _sandbox() -> Check:

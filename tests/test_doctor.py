@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from warpdeck.core import doctor, probes
+from warpdeck.core import doctor, emulator, probes
 from warpdeck.core.doctor import Check, examine
+from warpdeck.core.emulator import find_compiler
 
 EXPECTED = {
     "python",
@@ -27,6 +28,7 @@ EXPECTED = {
     "ncu-report",
     "nvdisasm",
     "compute-sanitizer",
+    "device cpu",
     "sandbox",
     "bubblewrap",
     "landlock",
@@ -110,3 +112,9 @@ def test_probes_never_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("numba", "nvrtc"):
         found = probes.run(name)
         assert found["ok"] is False and found["remedy"]
+
+
+def test_no_compiler_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator, "find_compiler", lambda: find_compiler(str(tmp_path)))
+    found = doctor._emulator()
+    assert not found.ok and "no g++ here" in found.detail and "apt install g++" in found.remedy
