@@ -1,9 +1,12 @@
 """Frame times of the timeline screen: panning at three zooms, 120×40 and 80×24.
 
-`python benchmarks/timeline_frames.py [--ranges N…] [--frames N] [--trace FILE]`. A range is two events. The
-trace is the worst case: every range has a stage, a length and a gap drawn at random, so that nearly every
-column differs from the next. `--trace`: the frames of a recorded trace instead, how long reading and decoding
-it takes, and the wall time from starting `warpdeck trace FILE --show` in a terminal to its first frame.
+`python benchmarks/timeline_frames.py [--ranges N…] [--frames N] [--trace FILE] [--disk] [--compare]`. A range
+is two events. The trace is the worst case: every range has a stage, a length and a gap drawn at random, so
+that nearly every column differs from the next. `--disk`: the trace is written as a .wdtrace of as many events
+first, and `read_s` is reading and decoding that file, `open_s` from before reading to the first frame (the
+console itself being up). `--compare`: the screen with two such traces, linked: each frame draws both.
+`--trace`: the frames of a recorded trace instead, and the wall time from starting `warpdeck trace FILE
+--show` in a terminal to its first frame.
 Layout, compositor and ANSI encoding are paid; the bytes are dropped. Each size runs in a process of its own,
 with the garbage collector as the console sets it.
 Targets at 120×40: 16 ms (median) and 33 ms (95%) at 100,000 events, 25 ms (median) at a million; a million
@@ -24,17 +27,20 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
 
 import numpy as np
 from textual.drivers.headless_driver import HeadlessDriver
+from textual.screen import Screen
 
 from warpdeck.core.tracing import read
 from warpdeck.telemetry.trace.timeline import Clock, Marks, Slices, Timeline, Warps
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.timeline import TimelineScreen
+from warpdeck.tui.screens.timeline_compare import CompareTimelineScreen
 
 ROWS, STAGES = 64, 8
 ZOOMS = {"all": 1, "20x": 20, "1000x": 1000}
@@ -90,24 +96,40 @@ def noise(ranges: int, seed: int = 0) -> Timeline:
     return Timeline(names, warps, slices, marks, (), 0, Clock("fit", 1.98, 0.5, 2.0, 33))
 
 
-async def painted(screen: TimelineScreen) -> None:
+async def painted(screen: Screen[None]) -> None:
     """Until what was asked to be redrawn has been written; no time is spent meanwhile."""
     done = asyncio.Event()
     screen.call_after_refresh(done.set)
     await done.wait()
 
 
-async def measure(source: int | Path, frames: int, size: tuple[int, int]) -> dict[str, object]:
+def write_noise(ranges: int, path: Path) -> None:
+    """The same as a trace on disk, as the GPU would have recorded it: `ranges` pairs of events."""
+    tests = Path(__file__).parents[1] / "tests"
+    sys.path.insert(0, str(tests))
+    import trace_synthetic
+
+    from warpdeck.telemetry.trace import store
+
+    iterations = max(1, ranges // (ROWS * 2))  # two ranges an iteration
+    store.save(trace_synthetic.loops(ctas=ROWS // 4, warps=4, iterations=iterations, shape="flat"), path)
+
+
+async def measure(
+    source: int | Path, frames: int, size: tuple[int, int], compare: bool = False
+) -> dict[str, object]:
     """Open the screen and pan, in processor milliseconds a frame."""
     began = time.perf_counter()
     timeline = noise(source) if isinstance(source, int) else read(source)
-    decode_s = time.perf_counter() - began
+    read_s = time.perf_counter() - began
+    second = noise(source, seed=1) if compare and isinstance(source, int) else None
     found: dict[str, object] = {"ranges": len(timeline.slices.row), "size": f"{size[0]}x{size[1]}"}
     if isinstance(source, Path):
-        found.update(trace=source.name, events=timeline.events, decode_s=round(decode_s, 3))
-        found["first_frame_s"] = round(first_frame_s(source, size), 3)
+        found.update(trace=source.name, events=timeline.events, read_s=round(read_s, 3))
+        if not source.name.startswith("noise"):
+            found["first_frame_s"] = round(first_frame_s(source, size), 3)
     began = time.perf_counter()
-    screen = TimelineScreen(timeline)
+    screen = TimelineScreen(timeline) if second is None else CompareTimelineScreen(timeline, second)
     app = WarpdeckApp(screen)
     app.driver_class = CountingDriver
 
@@ -115,8 +137,9 @@ async def measure(source: int | Path, frames: int, size: tuple[int, int]) -> dic
         while not CountingDriver.written or not screen.is_current:
             await asyncio.sleep(0.005)
         found["load_s"] = round(time.perf_counter() - began, 3)
+        found["open_s"] = round(time.perf_counter() - began + read_s, 3)
         await asyncio.sleep(1.0)
-        pane = screen.pane
+        pane = screen.pane if isinstance(screen, TimelineScreen) else screen.panes[0]
         for name, factor in ZOOMS.items():
             costs, written = [], CountingDriver.written
             span = (pane.high - pane.low) / factor
@@ -180,17 +203,27 @@ def main() -> None:
     parser.add_argument("--ranges", type=int, nargs="*", default=[50_000, 100_000, 500_000, 1_000_000])
     parser.add_argument("--frames", type=int, default=60)
     parser.add_argument("--trace", type=Path)
+    parser.add_argument("--disk", action="store_true")
+    parser.add_argument("--compare", action="store_true")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         source, width, height = options.one
         known = int(source) if source.isdecimal() else Path(source)
-        print(json.dumps(asyncio.run(measure(known, options.frames, (int(width), int(height))))))
+        found = asyncio.run(measure(known, options.frames, (int(width), int(height)), options.compare))
+        print(json.dumps(found))
         return
-    for source in [options.trace] if options.trace else options.ranges:
-        for width, height in ((120, 40), (80, 24)):
-            one = ["--one", str(source), str(width), str(height), "--frames", str(options.frames)]
-            subprocess.run([sys.executable, __file__, *one], check=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        sources: list[int | Path] = [options.trace] if options.trace else list(options.ranges)
+        if options.disk:
+            sources = [Path(scratch, f"noise-{ranges}.wdtrace") for ranges in options.ranges]
+            for ranges, path in zip(options.ranges, sources, strict=True):
+                write_noise(ranges, Path(path))
+        for source in sources:
+            for width, height in ((120, 40), (80, 24)):
+                one = ["--one", str(source), str(width), str(height), "--frames", str(options.frames)]
+                more = ["--compare"] if options.compare else []
+                subprocess.run([sys.executable, __file__, *one, *more], check=True)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def alert_line(timeline: Timeline, width: int) -> str:
     if timeline.mispaired_count:
         first = timeline.mispaired[0] if timeline.mispaired else None
         at = f", the first in cta {first.cta} warp {first.warp}: {first.problem}" if first else ""
-        return clip(f"! {timeline.mispaired_count} mispaired ranges{at} (e shows them)", width)
+        return clip(f"! {timeline.mispaired_count} mispaired ranges{at} (P shows them)", width)
     if len(warps.closed) and not warps.closed.all():
         return clip(f"! {int((~warps.closed).sum())} warps never reached their end marker", width)
     notes = list(timeline.notes)

@@ -385,9 +385,9 @@ async def test_mispaired_ranges_are_told_and_found(kit: Any) -> None:
     assert timeline.mispaired_count == 2
     async with kit.show(TimelineScreen(timeline)) as console:
         assert "2 mispaired" in console.lines[1] and "! 2 mispaired" in console.lines[2]
-        await console.press("e")
+        await console.press("P")
         assert "mispaired 1 of 2" in console.text and timeline.mispaired[0].problem in console.text
-        await console.press("e")
+        await console.press("P")
         pane = console.screen.pane
         assert timeline.warps.warp[pane.row] == timeline.mispaired[1].warp
         await console.press("g", "j")

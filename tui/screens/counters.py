@@ -69,15 +69,19 @@ MOST_NAME = (
 
 
 def laid_out(
-    names: Sequence[str], right: Sequence[bool], rows: Sequence[tuple[str, ...]], room: int
+    names: Sequence[str],
+    right: Sequence[bool],
+    rows: Sequence[tuple[str, ...]],
+    room: int,
+    last: int = LEAST_LAST,
 ) -> list[Column]:
-    """Columns as wide as their cells, the last one as wide as the room that is left."""
+    """Columns as wide as their cells, the last one as wide as the room that is left, at least `last`."""
     columns = []
     for i, (name, aligned) in enumerate(zip(names, right, strict=True)):
         needed = max([len(name), *(len(cells[i]) for cells in rows)])
         if i == len(names) - 1:
             used = 2 + sum(c.width + len(GAP) for c in columns)
-            needed = max(LEAST_LAST, room - used)
+            needed = max(last, room - used)
             columns.append(Column(name, needed, right=aligned))
         else:
             columns.append(Column(name, min(needed, max(MOST_NAME, room // 3)), right=aligned))

@@ -17,9 +17,9 @@ from textual.widgets import Footer, Input, Static
 
 from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
-from .. import trace_view
+from .. import others, trace_view
 from ..lanes import DEEPEST, EVERY, Ints
-from ..others import Baseline
+from ..others import Baseline, Choice
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
 
@@ -40,9 +40,10 @@ class TimelineScreen(Screen[None]):
         Binding("X", "longest(-1)", "Longer", show=False, id="trace.longer"),
         Binding("colon", "warp", "Warp", key_display=":", id="trace.warp", tooltip="Go to a CTA and warp"),
         Binding(
-            "e", "problem", "Problems", show=False, id="trace.problem", tooltip="The next mispaired range"
+            "P", "problem", "Problems", show=False, id="trace.problem", tooltip="The next mispaired range"
         ),
         Binding("s", "stages", "Stages", id="trace.stages", tooltip="Show the stages or not"),
+        Binding("o", "compare", "Compare", id="trace.compare", tooltip="Compare with another trace"),
         Binding("tab", "other_pane", "Other pane", show=False, id="trace.tab"),
         Binding("y", "copy", "Copy", show=False, id="trace.copy", tooltip="Copy what the cursor is on"),
         Binding(
@@ -345,6 +346,25 @@ class TimelineScreen(Screen[None]):
         command = trace_view.rerun_command(self.timeline)
         self.app.copy_to_clipboard(command)
         self.notify(f"copied: {command}", markup=False)
+
+    def action_compare(self) -> None:
+        """Ask with which, and show both."""
+        from .pick import PickScreen
+
+        def answered(found: Timeline | None) -> None:
+            if found is not None:
+                from .timeline_compare import CompareTimelineScreen
+
+                self.app.push_screen(CompareTimelineScreen(found, self.timeline))
+
+        pick: PickScreen[Timeline] = PickScreen(
+            "Compare with", self._traces, others.trace_in, lambda c: others.is_baseline(c, self.baseline)
+        )
+        self.app.push_screen(pick, answered)
+
+    def _traces(self) -> list[Choice[Timeline]]:
+        """In a thread: what this can be compared with."""
+        return others.traces(self.timeline.meta, self.folder, self.baseline)
 
     def action_help(self) -> None:
         """Help."""

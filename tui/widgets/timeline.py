@@ -81,7 +81,11 @@ the cursor.
     ]
 
     class Moved(Message):
-        """The cursor, the choice or the view changed."""
+        """The cursor, the choice or the view of `pane` changed."""
+
+        def __init__(self, pane: TimelinePane) -> None:
+            super().__init__()
+            self.pane = pane
 
     def __init__(self, timeline: Timeline, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -100,15 +104,45 @@ the cursor.
         self._strips: list[Strip] | None = None
         self._drag: tuple[float, float] | None = None
         self._dragged = False
-        marks = timeline.marks
-        self._step = self.high - self.low + 1.0
-        key = marks.row * self._step + (marks.time_ns - self.low)
-        self._mark_order = np.argsort(key)
-        self._mark_key = key[self._mark_order]
+        self._index_marks()
         self._painter = TimelineStrips(self)
         first = self.lanes.neighbour(0, self.low - 1, 1) if self.lanes.count else None
         self.time = self.low if first is None else first
         self.choose()
+
+    def _index_marks(self) -> None:
+        """Marks by warp and time, on an axis on which the warps follow each other."""
+        marks = self.timeline.marks
+        self._step = self.high - self.low + 1.0
+        key = marks.row * self._step + (marks.time_ns - self.low)
+        self._mark_order = np.argsort(key)
+        self._mark_key = key[self._mark_order]
+
+    def extend(self, low: float, high: float) -> None:
+        """Let the axis reach from `low` to `high` ns: further than the trace, as one beside it does."""
+        self.low, self.high = min(low, self.low), max(high, self.high)
+        self.view = (self.low, self.high)
+        self._index_marks()
+
+    def follow(self, view: tuple[float, float], time: float, lane: int | None, below: int) -> None:
+        """Show what another pane shows, and say nothing of it. `lane`: where the cursor goes, None: stays;
+        `below`: so many rows below the top."""
+        self.view = view
+        self.time = time
+        if lane is not None:
+            self.lane = lane
+            self.top = max(0, min(lane - below, self.lanes.count - self.body))
+        self.choose()
+        self._strips = None
+        self.refresh()
+
+    def lane_like(self, row: int, other: TimelinePane) -> int:
+        """The lane of a warp that shows what the other pane's cursor is on; the warp's first if none does."""
+        mine, theirs = self.lanes, other.lanes
+        lanes = np.flatnonzero(mine.row == row)
+        kind, sub = theirs.kind[other.lane], theirs.sub[other.lane]
+        same = lanes[(mine.kind[lanes] == kind) & (mine.sub[lanes] == sub)]
+        return int(same[0] if len(same) else lanes[0])
 
     # Geometry
 
@@ -261,7 +295,7 @@ the cursor.
     def _redraw(self) -> None:
         self._strips = None
         self.refresh()
-        self.post_message(self.Moved())
+        self.post_message(self.Moved(self))
 
     # Drawing
 
