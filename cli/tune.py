@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import UsageError
-from . import dotenv, options
+from ..sessions import dotenv
+from . import options
 from . import tune_options as own
 from .output import line, message, stdout_is_terminal
 from .results import show_result
@@ -263,13 +264,16 @@ def replay(
     speed: Annotated[float, typer.Option("--speed", metavar="X", help="Seconds of the log a second.")] = 1.0,
     start: Annotated[float, typer.Option("--from", metavar="T", min=0, help="Seconds into the log.")] = 0.0,
 ) -> int:
-    """Play a session back in the dashboard: pause, speed, seek."""
+    """Play a session back in the dashboard: pause, speed, seek.
+
+    SESSION may also be a bundled one (gemm-ladder-h200) or an exported file.
+    """
     from .. import tui
-    from ..sessions import paths
+    from ..sessions import examples
 
     if not 0 < speed <= 1000:
         raise UsageError(f"--speed {speed:g}: use more than 0, and at most 1000")
-    folder = paths.resolve(session)
+    folder = examples.resolve(session)
     _need_terminal(f"warpdeck sessions show {folder.name}")
     return tui.run_replay(folder, speed, start)
 
