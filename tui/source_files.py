@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
-from ..core.model import Candidate, Case, Role
+from ..core.model import Candidate, Case, DeviceInfo, Role
 from ..sessions.entries import Entry
 from ..sessions.llm_state import Attempt
 from ..sessions.spec import RunSpec
 from ..sessions.state import RunState
 from ..sessions.store import SessionStore
+from ..telemetry.ncu.counters import Counters
 from .format import interval, speedup, time_text
 from .syntax import shown_lines
 from .verdicts import kept_words, status_words
@@ -41,12 +42,14 @@ class Version:
 
 @dataclass(frozen=True)
 class Text:
-    """A version's text. `file`: its name, for its language; `note`: what is to be said about it."""
+    """A version's text. `file`: its name, for its language; `note`: what is to be said about it; `before`:
+    how many lines stand before the file's first."""
 
     lines: tuple[str, ...]
     file: str
     launch: str = ""
     note: str = ""
+    before: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Sources:
     workload: str = ""
     case: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
+    device: DeviceInfo | None = None
 
     def find(self, key: str | None) -> Version | None:
         """The version of this key."""
@@ -94,7 +98,31 @@ def sources_of(state: RunState, folder: Path | None) -> Sources:
         info.workload,
         "" if first is None else first.name,
         {} if first is None else first.params,
+        info.device,
     )
+
+
+def of_counters(counters: Counters, folder: Path | None) -> tuple[Sources, Version]:
+    """The one version that a profile is of."""
+    meta = counters.meta
+    config = meta.get("config")
+    version = Version(
+        key="profiled",
+        title="as profiled",
+        idea="",
+        variant=str(meta.get("variant") or ""),
+        candidate="",
+        config=config if isinstance(config, Mapping) else {},
+        path=None,
+        parent=None,
+        launches={},
+        facts=(),
+        status=None,
+    )
+    told = meta.get("device")
+    device = DeviceInfo.from_json(told) if isinstance(told, Mapping) and told.get("name") else None
+    case = str(meta.get("case") or "")
+    return Sources((version,), folder, str(meta.get("workload") or ""), case, {}, device), version
 
 
 def attempt_key(number: int | None) -> str | None:
@@ -182,11 +210,7 @@ def _of_workload(sources: Sources, version: Version, launch: str) -> Text:
     """The workload's own source, which the session has no copy of."""
     from ..kernels.imported import open_workload
 
-    if sources.folder is None:
-        raise UsageError(f"{version.title}: this run has no folder that names its workload")
-    with SessionStore.open(sources.folder) as store:
-        spec = store.header().get("spec")
-    workload = open_workload(RunSpec.from_json(spec).workload if spec else sources.workload)
+    workload = open_workload(named_workload(sources))
     if workload.recorded:
         raise UsageError(f"{workload.name} was imported: a recording holds no source")
     variant = workload.variant(version.variant)
@@ -201,8 +225,18 @@ def _of_workload(sources: Sources, version: Version, launch: str) -> Text:
             )
         except WarpdeckError:  # knobs that the workload no longer has: the note says so
             launch = ""
-    lines = _with_knobs(variant.source(), variant.file.name, version.config)
-    return Text(lines, variant.file.name, launch, note)
+    source = variant.source()
+    lines = _with_knobs(source, variant.file.name, version.config)
+    return Text(lines, variant.file.name, launch, note, len(lines) - len(shown_lines(source)))
+
+
+def named_workload(sources: Sources) -> str:
+    """The workload as the run was told: a name or a folder. The log alone may hold only its name."""
+    if sources.folder is None:
+        return sources.workload
+    with SessionStore.open(sources.folder) as store:
+        spec = store.header().get("spec")
+    return RunSpec.from_json(spec).workload if spec else sources.workload
 
 
 def _with_knobs(text: str, file: str, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from .. import counters_view as view
 from .. import others
 from ..memory_flow import flow
 from ..others import Baseline, Choice
+from ..source_files import of_counters
 from ..widgets.bars import BarPane, DiagnosisPane
 from ..widgets.flow import FlowPane
 from ..widgets.plot import Plot
@@ -124,6 +125,13 @@ class CountersScreen(Screen[None]):
         ),
         Binding("t", "next_table", "Table", id="counters.table", tooltip="Show the other table"),
         Binding("m", "flow", "Memory", id="counters.flow", tooltip="Memory flow or roofline"),
+        Binding(
+            "s",
+            "source",
+            "Source",
+            id="counters.source",
+            tooltip="The hot line in its source, beside its SASS",
+        ),
         Binding("o", "compare", "Compare", id="counters.compare", tooltip="Compare with another launch"),
         Binding("z", "zoom", "Zoom", id="counters.zoom", tooltip="Maximise the focused pane, or back"),
         Binding("y", "copy", "Copy", id="counters.copy", tooltip="Copy the diagnosis"),
@@ -288,6 +296,8 @@ class CountersScreen(Screen[None]):
             return self.has_class("-narrow") or self.has_class("-slim")
         if action == "next_table":
             return not self.has_class("-xwide")
+        if action == "source":
+            return bool(self.counters.meta.get("workload") and self.counters.meta.get("variant"))
         if action == "instructions":
             return bool(self.counters.hotspots)
         return True
@@ -320,6 +330,15 @@ class CountersScreen(Screen[None]):
     def action_flow(self) -> None:
         """The memory flow or the roofline."""
         self._show("roofline" if self.focused is self.query_one("#flow") else "flow")
+
+    def action_source(self) -> None:
+        """The source with its heat and its machine code, at the marked line."""
+        from .code import CodeScreen  # the lexers are loaded when they are needed
+
+        table = self.query_one("#lines", CountersTable)
+        line = self._lines[table.cursor].line if not self._instructions and self._lines else 0
+        sources, version = of_counters(self.counters, self.folder)
+        self.app.push_screen(CodeScreen(sources, version, line=line))
 
     def action_compare(self) -> None:
         """Ask with which, and show both."""

@@ -68,6 +68,9 @@ class SourceScreen(Screen[None]):
         Binding("v", "split", "View", id="source.split", tooltip="Beside or below each other"),
         Binding("w", "wrap", "Wrap", id="source.wrap", tooltip="Wrap long lines, or scroll sideways"),
         Binding("f", "fold", "Fold", id="source.fold", tooltip="Fold what is unchanged, or show it"),
+        Binding(
+            "a", "code", "Assembly", id="source.code", tooltip="SASS, PTX and stalls by line of the source +"
+        ),
         Binding("x", "swap", "Swap", show=False, id="source.swap", tooltip="Exchange the two versions"),
         Binding("y", "copy", "Copy", show=False, id="source.copy", tooltip="Copy the source marked +"),
         Binding("escape", "clear", "Clear", show=False, id="source.clear", tooltip="End the search"),
@@ -198,6 +201,8 @@ class SourceScreen(Screen[None]):
         """Only what there is something for."""
         if action in ("hunk", "match", "search", "split", "wrap", "fold", "copy"):
             return self.pane.pair is not None
+        if action == "code":
+            return self.new is not None
         if action in ("version", "against"):
             return len(self.sources.versions) > 1
         return True
@@ -216,6 +221,14 @@ class SourceScreen(Screen[None]):
         if found is not None:
             self.old = found
             self._open()
+
+    def action_code(self) -> None:
+        """The new version's machine code beside it."""
+        from .code import CodeScreen
+
+        if self.new is not None:
+            text = self._texts.get(self.new.key)
+            self.app.push_screen(CodeScreen(self.sources, self.new, text))
 
     def action_swap(self) -> None:
         """Exchange the two."""
