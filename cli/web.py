@@ -53,7 +53,7 @@ def web(
         line(url)
         message("open it in a browser; Ctrl-C ends serving, and runs go on")
 
-    serve(host, port, tui.settings(), ready)
+    serve(host, port, tui.chosen_settings(), ready)
 
 
 def register(app: typer.Typer) -> None:

@@ -97,7 +97,7 @@ def configure(*, theme: str | None = None, readonly: bool = False, mouse: bool =
         _Asked.changes["mouse"] = False
 
 
-def settings() -> Settings:
+def chosen_settings() -> Settings:
     """The settings of the user's file, with what the command line said."""
     from .settings import load
 
@@ -125,9 +125,10 @@ def _run(first: Screen[None]) -> int:
     """Run the app in this terminal. Where it crashes, the terminal is as before, and one line says why."""
     from .app import WarpdeckApp
 
-    for name in ("COLUMNS", "LINES"):
-        os.environ.pop(name, None)  # a size that a shell exported would outvote the terminal's for good
-    chosen = settings()
+    if "TEXTUAL_DRIVER" not in os.environ:  # in a browser the size is told so
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)  # a size that a shell exported would outvote the terminal's for good
+    chosen = chosen_settings()
     app = WarpdeckApp(first, chosen)
     crash: Exception | None = None
     with _restored_terminal():

@@ -23,16 +23,17 @@ def changes(what: str) -> Callable[[Method], Method]:
         if inspect.iscoroutinefunction(method):
 
             @functools.wraps(method)
-            async def wait(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
+            async def slowly(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
                 return None if refused(self, what) else await method(self, *args, **kwargs)
 
-            act: Callable[..., Any] = wait
+            act: Callable[..., Any] = slowly
         else:
 
             @functools.wraps(method)
-            def act(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
+            def at_once(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
                 return None if refused(self, what) else method(self, *args, **kwargs)
 
+            act = at_once
         setattr(act, _MARK, what)
         return cast("Method", act)
 

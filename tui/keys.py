@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from .access import changed_by_class
 
-PACKAGE = __package__
+PACKAGE = __name__.rpartition(".")[0]
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 _SYMBOL = re.compile(r"[a-z][a-z0-9_]*")
 

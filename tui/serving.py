@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 def is_loopback(host: str) -> bool:
@@ -89,6 +92,8 @@ class Gate:
 
 def _host_port(header: str) -> tuple[str, int | None]:
     """("127.0.0.1", 8765) of "127.0.0.1:8765"; port 80 where none is given."""
+    if not _AUTHORITY.fullmatch(header):
+        return "", None
     try:
         parts = urlsplit(f"//{header}")
         return (parts.hostname or "").lower(), parts.port or 80

@@ -8,7 +8,8 @@ import logging
 import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -60,11 +61,11 @@ class GuardedServer(Server):
     """Textual's, which lets in who has the token."""
 
     def __init__(self, gate: Gate, settings: Settings) -> None:
-        command = [sys.executable, "-m", f"{__package__}.served", "--theme", settings.theme]
-        command += ["--readonly"] if settings.readonly else []
-        super().__init__(shlex.join(command), gate.host, gate.port, title="warpdeck")
+        self.program = [sys.executable, "-m", f"{__package__}.served", "--theme", settings.theme]
+        self.program += ["--readonly"] if settings.readonly else []
+        super().__init__(shlex.join(self.program), gate.host, gate.port, title="warpdeck")
         self.gate = gate
-        self._open: set[web.WebSocketResponse] = set()
+        self._open: dict[web.WebSocketResponse, Tab] = {}
 
     async def application(self, ready: Callable[[], None]) -> web.Application:
         """The application; `ready` is called when it is about to take requests."""
@@ -80,8 +81,10 @@ class GuardedServer(Server):
 
     async def on_shutdown(self, app: web.Application) -> None:
         """Close the tabs: their dashboards end, runs go on."""
-        for socket_ in list(self._open):
-            await socket_.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends")
+        tabs = dict(self._open)
+        await asyncio.gather(*(tab.end() for tab in tabs.values()))
+        for page in tabs:
+            await page.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends", drain=False)
 
     @web.middleware
     async def _guard(
@@ -122,20 +125,20 @@ class GuardedServer(Server):
         websocket = web.WebSocketResponse(heartbeat=15, max_msg_size=LONGEST)
         await websocket.prepare(request)
         tab = Tab(
-            self.command,
+            self.program,
             write_bytes=websocket.send_bytes,
             write_str=websocket.send_str,
             close=websocket.close,
             download_manager=self.download_manager,
         )
-        self._open.add(websocket)
+        self._open[websocket] = tab
         try:
             await tab.start(_cells(request.query.get("width"), 80), _cells(request.query.get("height"), 24))
             await self._process_messages(websocket, tab)
         except (ConnectionError, RuntimeError):
             pass  # the browser or the process went while something was on its way
         finally:
-            self._open.discard(websocket)
+            self._open.pop(websocket, None)
             await asyncio.shield(tab.end())
             await websocket.close()
         return websocket
@@ -160,6 +163,21 @@ class GuardedServer(Server):
 class Tab(AppService):
     """A tab's process, which ends with the tab, whatever state it is in."""
 
+    def __init__(self, program: Sequence[str], **ways: Any) -> None:
+        super().__init__(shlex.join(program), **ways)
+        self._program = program
+        self._ended = asyncio.Lock()
+
+    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
+        """Not through a shell, and out of reach of the server's Ctrl-C."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        environment = self._build_environment(width, height)
+        process = await asyncio.create_subprocess_exec(
+            *self._program, **pipes, env=environment, start_new_session=True
+        )
+        self._process, self._stdin = process, process.stdin
+        return process
+
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         environment = super()._build_environment(width, height)
         environment.pop("NO_COLOR", None)  # the terminal's that the server was started in
@@ -167,15 +185,16 @@ class Tab(AppService):
 
     async def end(self) -> None:
         """Ask the dashboard to leave; kill it if it doesn't."""
-        process = self._process
-        if process is None:
-            return
-        try:
-            await asyncio.wait_for(self.stop(), GRACE_S)
-            await asyncio.wait_for(process.wait(), GRACE_S)
-        except (TimeoutError, ConnectionError):
-            process.kill()
-            await process.wait()
+        async with self._ended:  # the tab and the server may end at once
+            process, self._process = self._process, None
+            if process is None:
+                return
+            try:
+                await asyncio.wait_for(self.stop(), GRACE_S)
+                await asyncio.wait_for(process.wait(), GRACE_S)
+            except (TimeoutError, ConnectionError):
+                process.kill()
+                await process.wait()
 
 
 def _envelope(text: str) -> Any:
