@@ -31,6 +31,10 @@ LLM_FLAGS = {
     "docs": "docs",
 }
 LLM_CONFIG = ("api", "prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
+WITH_RESUME = (
+    *("resume", "steps", "time_limit", "headless", "as_json", "as_jsonl"),
+    *("workload", "session", "source"),  # refused by their own message
+)
 NOT_IN_CONFIG = ("context", "return", "config", "resume", "show_graph", "as_json", "as_jsonl", "headless")
 
 Agent = Annotated[
@@ -184,6 +188,8 @@ def settled(context: typer.Context, command: Callable[..., Any]) -> tuple[dict[s
         UsageError: the file can't be read, isn't JSON, or has an unknown key or an impossible value.
     """
     values = dict(context.params)
+    if values["resume"] is not None:
+        _refuse_changes(context)
     file: Path | None = values["config"]
     if file is None:
         return values, {}
@@ -217,6 +223,18 @@ def _options(command: Callable[..., Any]) -> dict[str, tuple[str, Any, Any]]:
         for declared in (*(getattr(option, "param_decls", None) or ()), name):
             found[declared.lstrip("-").replace("-", "_")] = (name, kind, option)
     return found
+
+
+def _refuse_changes(context: typer.Context) -> None:
+    """A resumed run has its settings: an option that would be ignored, such as another budget, is refused."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and parameter.name not in WITH_RESUME:
+            raise UsageError(
+                "--resume goes on as the session was started, with a larger --steps or --time-limit at most:"
+                f" leave {parameter.opts[0]} out, or begin a new run with --from {context.params['resume']}"
+            )
 
 
 def _converted(kind: Any, option: Any, value: Any, where: str) -> Any:

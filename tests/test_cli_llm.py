@@ -12,10 +12,10 @@ from authored import KERNEL, REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.cli import dotenv
 from warpdeck.cli.app import run
 from warpdeck.cli.tune_options import agent_of
 from warpdeck.core.errors import ExitCode
+from warpdeck.sessions import dotenv
 from warpdeck.sessions.budgets import ALL_STEPS, steps_of
 
 SERVER = ("--base-url", "http://127.0.0.1:9/v1")
@@ -92,6 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--description", "x", "--workload-dir", "k.cu", *SERVER], "is no folder"),
         (["--from", "k.cu", "--agent", "llm", *SERVER], "no comment in it says which workload"),
         (["--show-graph", "--strategy", "depth"], "linear, beam"),
+        (["--resume", "x", "--max-tokens", "9"], "leave --max-tokens out, or begin a new run with --from x"),
     ],
 )
 def test_what_can_not_be_is_one_plain_line(
