@@ -16,6 +16,7 @@ from ...core.errors import UsageError, WarpdeckError
 from ...sessions.bookmarks import MOST_NAME, Bookmark
 from ...sessions.seeking import HELP, Target, Unit, parse
 from ...sessions.state import RunState
+from ..access import changes
 from ..format import duration
 from ..sources import Playback, RunSource
 from ..widgets.replay_bar import ReplayBar
@@ -81,15 +82,15 @@ class BookmarkScreen(ModalScreen[str]):
         Column("step", 8, right=True),
     )
 
-    def __init__(self, playback: Playback, *, readonly: bool = False) -> None:
+    def __init__(self, playback: Playback) -> None:
         super().__init__()
-        self._playback, self._readonly = playback, readonly
+        self._playback = playback
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):
             yield Static("Bookmarks", id="question", markup=False)
             yield Table(id="bookmarks")
-            keys = "enter jumps · esc closes" if self._readonly else "enter jumps · d deletes · esc closes"
+            keys = "enter jumps · d deletes · esc closes"
             yield Static(keys, id="meaning", markup=False)
 
     def on_mount(self) -> None:
@@ -104,10 +105,6 @@ class BookmarkScreen(ModalScreen[str]):
         ]
         self.query_one(Table).fill(self.COLUMNS, rows)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what there is something for."""
-        return not (action == "forget" and self._readonly)
-
     def action_choose(self) -> None:
         """Jump to it."""
         self.dismiss(self.query_one(Table).marked_key)
@@ -116,6 +113,7 @@ class BookmarkScreen(ModalScreen[str]):
     def _chosen(self) -> None:
         self.action_choose()
 
+    @changes("delete bookmarks")
     def action_forget(self) -> None:
         """Delete it."""
         name = self.query_one(Table).marked_key
@@ -196,12 +194,7 @@ class Playing(Screen[None]):
                 return False
             if action in ("bookmarks", "next_bookmark"):
                 return bool(source.bookmarks)
-            return not (action == "bookmark" and self._readonly)
         return True
-
-    @property
-    def _readonly(self) -> bool:
-        return bool(getattr(self.app, "readonly", False))
 
     def _play(self, act: Callable[[Playback], None]) -> None:
         def safely(playback: Playback) -> None:
@@ -240,6 +233,7 @@ class Playing(Screen[None]):
 
         self.app.push_screen(Ask("Go to", meaning, hint=HELP), answered)
 
+    @changes("set bookmarks")
     def action_bookmark(self) -> None:
         """Ask for a name, and set a bookmark here."""
         source = self.source
@@ -288,7 +282,7 @@ class Playing(Screen[None]):
                 self.jump(lambda _: None)
             self.refresh_bindings()
 
-        self.app.push_screen(BookmarkScreen(source, readonly=self._readonly), answered)
+        self.app.push_screen(BookmarkScreen(source), answered)
 
     def action_next_bookmark(self, direction: int) -> None:
         """To the next or the previous one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ...core.errors import WarpdeckError
+from ..access import changes
 from ..sources import RunSource
 from .confirm import ConfirmScreen
 from .finding import Finding
@@ -17,6 +18,7 @@ class Steering(Finding):
         super().__init__(source)
         self._stopping = False
 
+    @changes("stop runs")
     def action_stop(self) -> None:
         """Ask, then stop the run."""
 
@@ -34,6 +36,7 @@ class Steering(Finding):
             answered,
         )
 
+    @changes("stop runs")
     async def _stop(self) -> None:
         self._stopping = True
         self.refresh_bindings()
@@ -52,6 +55,7 @@ class Steering(Finding):
         """From the thread that stops the run."""
         self.app.call_from_thread(self.notify, text, severity="warning")
 
+    @changes("pause or resume runs")
     async def _ask_run(self, command: str, doing: str) -> None:
         try:
             await asyncio.to_thread(self.source.command, command)
