@@ -28,6 +28,13 @@ def start(steps: int) -> dict[str, Any]:
         "cases": [{"name": "4096", "params": {"n": 4096}}],
         "device": DEVICE,
         "protocol": {"cache": "cold", "samples": 100},
+        "knobs": {
+            "block_size": [64, 128, 256, 512],
+            "items": [1, 2, 4, 8, 16],
+            "vector": [1, 2, 4],
+            "unroll": [1, 2, 4, 8],
+            "reg_cap": [0, 32, 64],
+        },
         "steps": steps,
         "vendor": {"4096": {"name": "PyTorch", "median_ms": 0.018}},
         "floors": {"4096": 0.008},

@@ -293,7 +293,7 @@ def draw(
         plot[free, column] = ord("│")
         area[free, column] = CURSOR
     for index, s in enumerate(series):
-        if s.shape in PERIOD and len(s.y) and y_low <= s.y[0] <= y_high:
+        if s.shape in PERIOD and len(s.y):
             _name_level(plot, area, index, s, limits)
     codes[:plot_rows, gutter - 1] = ord("│")
     for level, name in zip(levels, names, strict=True):
@@ -313,17 +313,20 @@ def _name_level(
     s: Series,
     limits: tuple[float, float, float, float],
 ) -> None:
-    """A constant's label on its line: at the right end, at the left one if only there nothing is covered."""
+    """A constant's label on its line, or at the edge that it is beyond; as far right as it covers nothing."""
     rows, columns = plot.shape
-    row = round((limits[3] - float(s.y[0])) / (limits[3] - limits[2]) * (4 * rows - 1)) // 4
-    text = f" {s.label} "
+    level, low, high = float(s.y[0]), limits[2], limits[3]
+    sign = "↑ " if level > high else "↓ " if level < low else ""
+    text = f" {s.label} {sign}"
     if len(text) > columns // 2:
         return
-    ends = [slice(columns - len(text), columns), slice(0, len(text))]
-    free = [end for end in ends if not np.any((area[row, end] != index) & (area[row, end] != BLANK))]
-    where = (free or ends)[0]
-    plot[row, where] = [ord(c) for c in text]
-    area[row, where] = index
+    row = min(max(round((high - level) / (high - low) * (4 * rows - 1)) // 4, 0), rows - 1)
+    taken = (area[row] != index) & (area[row] != BLANK)
+    spans = np.convolve(taken, np.ones(len(text), dtype=int), mode="valid")
+    free = np.flatnonzero(spans == 0)
+    start = int(free[-1]) if len(free) else 0 if sign else columns - len(text)
+    plot[row, start : start + len(text)] = [ord(c) for c in text]
+    area[row, start : start + len(text)] = index
 
 
 def _x_axis(

@@ -103,7 +103,7 @@ class Chart:
             _curve(drawing, s, limits)
         x = WIDTH - RIGHT
         for s in shown:  # right to left, the most important at the left
-            entry = s.label
+            entry = s.label + _beyond(s, limits)
             x -= text_width(entry) + 24
             if x < LEFT + text_width(self.title) + 12:
                 break
@@ -141,6 +141,13 @@ def _place(
     across = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
     down = TOP + (y_high - y) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
     return np.stack([across, down], axis=1)
+
+
+def _beyond(s: Series, limits: tuple[float, float, float, float]) -> str:
+    """An arrow, where a constant is too far away to be drawn."""
+    if s.shape not in braille.PERIOD or limits[2] <= s.y[0] <= limits[3]:
+        return ""
+    return " ↑" if s.y[0] > limits[3] else " ↓"
 
 
 def _curve(drawing: Drawing, s: Series, limits: tuple[float, float, float, float]) -> None:

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from textual.binding import Binding
 
 from ..core.errors import WarpdeckError
+from ..sessions.drawing import text_width
 from .access import changes
-from .charts import Chart, Grid, Saved, Sheet
+from .charts import FAINT, Chart, Grid, Saved, Sheet
 
 __all__ = ["Chart", "Exported", "Grid", "Saved", "Sheet", "save"]
 
@@ -21,7 +22,7 @@ class Exported:
     """A widget whose content can be saved. It adds `BINDING` to its own and says what is `exported`.
 
     The files go to the screen's `export_folder` if it names one that can be written to, else to the folder
-    that the console was started in.
+    that the console was started in. `export_caption`, if the screen has one, is written below the picture.
     """
 
     BINDING: ClassVar[Binding] = Binding(
@@ -40,13 +41,16 @@ class Exported:
             self.notify("there is nothing to save yet", severity="warning")
             return
         folder = getattr(self.screen, "export_folder", None)
+        folders = [f for f in (folder, Path.cwd()) if f is not None]
         name = self.id or type(self).__name__.lower()
-        self.run_worker(_save(self, saved, [f for f in (folder, Path.cwd()) if f], name), group="export")
+        self.run_worker(
+            _save(self, saved, folders, name, getattr(self.screen, "export_caption", "")), group="export"
+        )
 
 
-async def _save(widget: Any, saved: Saved, folders: list[Path], name: str) -> None:
+async def _save(widget: Any, saved: Saved, folders: list[Path], name: str, caption: str) -> None:
     try:
-        files = await asyncio.to_thread(save, saved, folders, name)
+        files = await asyncio.to_thread(save, saved, folders, name, caption)
     except WarpdeckError as error:
         widget.notify(str(error), title="could not save", severity="error", markup=False)
     else:
@@ -54,10 +58,14 @@ async def _save(widget: Any, saved: Saved, folders: list[Path], name: str) -> No
         widget.notify(f"{files[0]}, {kinds}", title="saved", timeout=10, markup=False)
 
 
-def save(saved: Saved, folders: list[Path], name: str) -> list[Path]:
+def save(saved: Saved, folders: list[Path], name: str, caption: str = "") -> list[Path]:
     """Write `NAME-N.svg`, `.png` and `.csv`, N the first that is free, into the first of `folders` that takes
-    them. WarpdeckError if none does."""
+    them. The picture says below what it is of. WarpdeckError if no folder takes them."""
     drawing = saved.drawing()
+    if caption:
+        drawing.width = max(drawing.width, text_width(caption) + 20)
+        drawing.text(10, drawing.height + 2, caption, FAINT)
+        drawing.height += 16
     contents = {
         ".svg": drawing.svg().encode(),
         ".png": drawing.png(),

@@ -12,15 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sessions.drawing import Drawing
-from .braille import Series, Shape
+from .braille import BRAILLE, Series, Shape
 from .charts import Chart, Sheet
 
 # Clock event reasons that are as they were asked for; any other holds the clock down.
 QUIET = frozenset({"idle", "applications clocks", "display clock setting"})
 
 
-STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)  # seconds that a column of a history may stand for
+STEPS_S = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    10,
+    15,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+)  # seconds that a column of a history may stand for
 SPARKS = "▁▂▃▄▅▆▇█"
+LEFT, RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  # dots of a braille character, upwards
 # Each gauge's field of a sample, and the one (or the number) that it is a share of.
 GPU_UTIL = ("gpu_util", 100.0)
 MEMORY = ("mem_used", "mem_total")
@@ -66,8 +83,11 @@ def history(samples: Sequence[Mapping[str, Any]]) -> History | None:
 
 
 def spark(levels: Sequence[float | None]) -> str:
-    """Shares of a scale as one row of characters; blank where there is none, so that a pause shows."""
-    return "".join(" " if v is None else SPARKS[round(min(max(v, 0.0), 1.0) * 7)] for v in levels)
+    """Shares of a scale as one row of braille, two a character; blank where there is none, so that a pause
+    shows."""
+    dots = [0 if v is None else 1 + round(min(max(v, 0.0), 1.0) * 3) for v in levels]
+    pairs = zip(dots[::2], dots[1::2], strict=True)
+    return "".join(chr(BRAILLE + sum(LEFT[:left]) + sum(RIGHT[:right])) for left, right in pairs)
 
 
 def throttled(past: History) -> str:

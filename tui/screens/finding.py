@@ -9,6 +9,7 @@ from textual.events import Key
 from textual.widgets import Input
 
 from ...sessions.paths import ARTIFACTS
+from .. import view
 from ..sources import RunSource
 from ..widgets.leaderboard import Leaderboard
 from ..widgets.log import LogPane
@@ -65,3 +66,8 @@ class Finding(Looks):
     def export_folder(self) -> Path | None:
         """Where `e` saves what a pane shows."""
         return None if self.source.folder is None else self.source.folder / ARTIFACTS
+
+    @property
+    def export_caption(self) -> str:
+        """What it is of, with "recorded on" or "emulated" where that is the truth."""
+        return f"{view.title_line(self.state, '', 110)} · {self.source.session}"

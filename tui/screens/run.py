@@ -101,6 +101,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._drawn: dict[str, object] = {}
         self._chances = curves.Chance()
         self._chance: Series | None = None
+        self._weighed = 0  # steps that the knob effects shown are of: weighed again after 1% more
         self.add_class("-replay" if isinstance(source, Playback) else "-live")
 
     def compose(self) -> ComposeResult:
@@ -231,9 +232,12 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             return
         rows, failed = view.leaderboard(self.state), view.failed_rows(self.state)
         self.query_one(Leaderboard).show(rows, self.state.evaluations, failed)
-        effects = self.query_one(EffectsPane)
-        if effects.size.width:
-            effects.show(*curves.knob_effects(self.state), empty=curves.no_effects(self.state))
+        done = len(self.state.steps)
+        if self.state.lifecycle.final or not self._weighed <= done < 1.01 * self._weighed:
+            self._weighed = done
+            self.query_one(EffectsPane).show(
+                *curves.knob_effects(self.state), empty=curves.no_effects(self.state)
+            )
 
     def _draw_header(self) -> None:
         width = self.size.width - 2

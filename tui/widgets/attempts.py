@@ -168,6 +168,11 @@ there are no times to draw. **✔** is correct; the other letters are counted an
             self._statuses = tuple(statuses)
             self._draw()
 
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_attached:
+            self.call_after_refresh(self._draw)  # in the new theme's colours
+
     def on_resize(self, event: Resize) -> None:
         self._draw()
 

@@ -42,6 +42,13 @@ class Measure(StrEnum):
     BEST = "best"  # best time
 
 
+NOTES = {
+    Measure.EFFECT: "median time of all / median time with the value",
+    Measure.MEDIAN: "median time of the configurations with the value",
+    Measure.BEST: "best time of the configurations with the value",
+}
+
+
 @dataclass(frozen=True)
 class _Box:
     label: str
@@ -94,7 +101,8 @@ together. They say where to look.
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._lay_out()
+        if self.is_attached:
+            self.call_after_refresh(self._lay_out)  # in the new theme's colours
 
     def action_measure(self) -> None:
         """The next of effect, median and best."""

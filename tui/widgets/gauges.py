@@ -146,7 +146,7 @@ def paint(
             text.append(bar(gauge.fraction, bars) + " ", styles["bar"])
         if past is not None and line >= 4 and gauge.fraction is not None:
             shares = past.shares[gauge.key]
-            levels = spark_levels(shares, past.seconds, line, step_s(past, line))
+            levels = spark_levels(shares, past.seconds, 2 * line, step_s(past, 2 * line))
             text.append(spark(levels) + " ", styles["bar"])
         words = f"! {gauge.words}" if gauge.warn else gauge.words
         if gauge.name == THROTTLE and past is not None and (held := throttled(past)):
@@ -162,7 +162,7 @@ def paint_large(
     """As `paint`, with each gauge's history over the whole width, several rows high."""
     drawn = [g for g in rows if g.fraction is not None]
     others = [g for g in rows if g.fraction is None]
-    tall = max(1, min(6, (height - len(others) - 3 - len(drawn)) // max(1, len(drawn))))
+    tall = max(1, min(6, (height - len(others) - 1 - len(drawn)) // max(1, len(drawn))))
     step = step_s(past, width)
     text = Text(no_wrap=True, overflow="ellipsis")
     for gauge in drawn:
@@ -259,6 +259,11 @@ the GPU was while it was measured, not how any is now.
             return Sheet(self._labels[0], ("what", "value"), rows) if rows else None
         return Telemetry(self._labels[0], self._past, self._samples)
 
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_attached:
+            self.call_after_refresh(self._repaint)  # in the new theme's colours
+
     def on_resize(self, event: Resize) -> None:
         self._repaint()
 
@@ -270,7 +275,7 @@ the GPU was while it was measured, not how any is now.
         styles = {part: self.get_component_rich_style(f"gauges--{name}") for part, name in parts.items()}
         past = None if self._stored else self._past
         drawn = sum(g.fraction is not None for g in self._rows)
-        if past is not None and drawn and height >= 3 * len(self._rows):
+        if past is not None and drawn and height >= 2 * drawn + 1 + len(self._rows) - drawn:
             text = paint_large(self._rows, width, height, styles, past)
         else:
             text = paint(self._rows, width, styles, past)

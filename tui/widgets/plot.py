@@ -15,7 +15,7 @@ from textual.events import Click, MouseScrollDown, MouseScrollUp
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..braille import BLANK, CURSOR, LEGEND, PERIOD, Frame, Series, Shape, bounds, draw
+from ..braille import BLANK, CURSOR, LEGEND, PERIOD, Frame, Series, Shape, draw
 from ..export import Chart, Exported
 from ..format import clip
 from ..zoom import View
@@ -58,8 +58,8 @@ class Plot(Widget, Exported, can_focus=True):
 
 One point a step; the legend in the frame's lower edge says what each mark is. **×** in the bottom row
 is a step that failed and so has no value. The dashed line is the baseline's 1×, the dotted one how fast
-the vendor's library is, the long dashes the roofline: as fast as physics allows; *↑* in the legend means that
-a line is above what is drawn (`f` fits it in). *░* is a 95% interval: of the best so far, or of the mean.
+the vendor's library is, the long dashes the roofline: as fast as physics allows; *↑* means that a line is
+above what is drawn (`f` fits it in). *░* is a 95% interval: of the best so far, or of the mean.
 *⋯* is chance: the best that a random search would be expected to have by each step, computed exactly, over
 the whole space where all its times are known (*random*: a recording), else over the configurations that this
 run tried (*shuffled*: the same ones in another order). The search is worth its name above it.
@@ -162,33 +162,23 @@ as SVG and PNG, and all of it as CSV. Marks differ in shape as well as in colour
         """The legend, in the frame's lower edge: the last drawn is the most important, and comes first. The
         upper edge tells the view, or the values at the cursor."""
         room = self.size.width - 4
-        legend, beyond = "", self._beyond()
-        for i, s in reversed(list(enumerate(self._series))):
-            if s.shape in PERIOD and i not in beyond:  # its line says it
+        legend = ""
+        for s in reversed(self._series):
+            if s.shape in PERIOD:  # named where it is drawn
                 continue
-            entry = f"{LEGEND[s.shape]} {s.label}{beyond.get(i, '')}"
+            entry = f"{LEGEND[s.shape]} {s.label}"
             if len(legend) + 2 + len(entry) <= room:
                 legend = f"{legend}  {entry}" if legend else entry
-        words = self._read() if self._cursor is not None else self._view_words()
-        title = clip(f"{self._title} · {words}" if words else self._title, max(room, 0))
+        title, words = self._title, self._view_words()
+        if self._cursor is not None:
+            title = self._read()
+        elif words:
+            whole = f"{title} · {words}"
+            title = whole if len(whole) <= room else f"{title.split()[0]} · {words}"
+        title = clip(title, max(room, 0))
         if self._labels != (title, legend):  # setting them repaints, whether they differ or not
             self._labels = (title, legend)
             self.border_title, self.border_subtitle = title, legend
-
-    def _beyond(self) -> dict[int, str]:
-        """An arrow for each constant that is left out because it is far away, by its place."""
-        if self._fit or not any(s.shape in PERIOD for s in self._series):
-            return {}
-        shown = self._drawn()
-        limits = bounds(shown, self._view.window, fit=False)
-        if limits is None:
-            return {}
-        arrows = {
-            i: (float(s.y[0]) - limits[3], limits[2] - float(s.y[0]))
-            for i, s in enumerate(shown)
-            if s.shape in PERIOD
-        }
-        return {i: "↑" if over > 0 else "↓" for i, (over, under) in arrows.items() if over > 0 or under > 0}
 
     def _drawn(self) -> list[Series]:
         """The curves in the scale and the window shown."""
@@ -198,9 +188,9 @@ as SVG and PNG, and all of it as CSV. Marks differ in shape as well as in colour
     def _view_words(self) -> str:
         parts = ["log"] if self.logarithmic else []
         if self._view.window is not None:
-            low, high = self._view.window
-            parts.append(f"{self._x_label}s {math.ceil(low)} to {math.floor(high)}")
-            parts += ["following"] if self._view.following else []
+            low, high = (math.ceil(self._view.window[0]), math.floor(self._view.window[1]))
+            newest = f"newest {high - low + 1} {self._x_label}s"
+            parts.append(newest if self._view.following else f"{self._x_label}s {low} to {high}")
         return " · ".join(parts)
 
     def _read(self) -> str:
@@ -220,7 +210,11 @@ as SVG and PNG, and all of it as CSV. Marks differ in shape as well as in colour
                 parts.append(f"[{s.y[place]:.4g}, {s.high[place]:.4g}]")
             else:
                 parts.append(f"{s.label} {s.y[place]:.4g}{self._unit}")
-        return " · ".join(parts)
+        text = f"{parts[0]}: "
+        for number, part in enumerate(parts[1:]):
+            more = f"{text}{', ' if number else ''}{part}"
+            text = more if len(more) <= self.size.width - 4 else text
+        return text.rstrip(": ")
 
     def _paint(self, width: int, height: int) -> list[Strip]:
         frame = self._frame = draw(
