@@ -97,12 +97,13 @@ def opcode(sass: str) -> str:
 
 def of_profile(counters: Counters) -> tuple[Instruction, ...]:
     """The instructions that a profile holds, in order: those that were sampled or executed."""
+    spots = _spots(counters)
     return tuple(
         Instruction(
             f"{spot.address:05x}",
             printable(spot.sass),
             (base(spot.file), spot.line) if spot.file and spot.line > 0 else None,
-            _spots(counters).get((spot.address, opcode(spot.sass))) if spot.samples else None,
+            spots.get((spot.address, opcode(spot.sass))) if spot.samples else None,
         )
         for spot in sorted(counters.hotspots, key=lambda spot: spot.address)
     )

@@ -17,10 +17,12 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from ...core.errors import WarpdeckError
+from ...sessions.paths import ARTIFACTS
 from ...telemetry.ncu import diagnosis, hotspots, roofline
 from ...telemetry.ncu.counters import Counters
 from .. import counters_view as view
 from .. import others
+from ..export import Exported
 from ..memory_flow import flow
 from ..others import Baseline, Choice
 from ..source_files import of_counters
@@ -92,6 +94,8 @@ def laid_out(
 class CountersTable(Table):
     """A table with its own help."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
+
     def __init__(self, title: str, help: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = title
@@ -158,6 +162,16 @@ class CountersScreen(Screen[None]):
         self.add_class(
             "-middle-speed", "-show-roofline", "-bottom-lines" if self._lines else "-bottom-metrics"
         )
+
+    @property
+    def export_folder(self) -> Path | None:
+        """Where saved panes go: to the session's own files."""
+        return None if self.folder is None else self.folder / ARTIFACTS
+
+    @property
+    def export_caption(self) -> str:
+        """What a saved pane is of, with the device and whether it was recorded."""
+        return view.title_line(self.counters, 110)
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)

@@ -75,6 +75,11 @@ class CompareCountersScreen(Screen[None]):
         names = short_of(before.meta, after.meta), short_of(after.meta, before.meta)
         return names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
 
+    @property
+    def export_caption(self) -> str:
+        """What a saved pane is of, with the device and whether it was recorded."""
+        return " · against · ".join(view.title_line(counters, 70) for counters in reversed(self.pair))
+
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
         yield Static("", id="old", markup=False)

@@ -15,6 +15,7 @@ from textual.events import Key, Resize
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
+from ...sessions.paths import ARTIFACTS
 from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import others, trace_view
@@ -67,6 +68,16 @@ class TimelineScreen(Screen[None]):
         self._rank = -1
         self._problem = -1
         self._place: tuple[int | None, str] = (-1, "")  # what the search found last, and which of how many
+
+    @property
+    def export_folder(self) -> Path | None:
+        """Where saved panes go: to the session's own files."""
+        return None if self.folder is None else self.folder / ARTIFACTS
+
+    @property
+    def export_caption(self) -> str:
+        """What a saved pane is of, with the device and whether it was recorded."""
+        return trace_view.title_line(self.timeline, 110)
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)

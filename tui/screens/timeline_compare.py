@@ -17,6 +17,7 @@ from textual.widgets import Footer, Static
 from ...telemetry.trace.summary import Summary, summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import trace_compare, trace_view
+from ..export import Exported
 from ..format import clip
 from ..others import short_of, title_of
 from ..trace_compare import StageChange
@@ -29,6 +30,8 @@ LEAST_ROOM = 5  # columns of a stage's name
 
 class ChangePane(Table):
     """The stages of both, what changed most first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
 
     HELP = """\
 ### Stages of both
@@ -82,6 +85,11 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
         a, b = (timeline.meta for timeline in self.timelines)
         names = short_of(a, b), short_of(b, a)
         return names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
+
+    @property
+    def export_caption(self) -> str:
+        """What a saved pane is of, with the device and whether it was recorded."""
+        return " · against · ".join(trace_view.title_line(t, 70) for t in reversed(self.timelines))
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)

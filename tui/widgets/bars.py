@@ -15,17 +15,19 @@ from textual.widgets import Static
 
 from ..braille import bar
 from ..counters_view import BarRow, widest
-from ..format import clip
+from ..export import Exported, Sheet
+from ..format import NONE, clip
 
 ROOMY = 8  # rows of a pane from which on there is room for evidence
 
 
-class TextPane(VerticalScroll, can_focus=True):
+class TextPane(VerticalScroll, Exported, can_focus=True):
     """Scrollable text that is laid out anew for each width."""
 
     ALLOW_MAXIMIZE = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--bar", "pane--small", "pane--strong", "pane--warning"}
     BINDINGS: ClassVar[list[BindingType]] = [
+        Exported.BINDING,
         Binding("j", "scroll_down", "Down", show=False, id="pane.down"),
         Binding("k", "scroll_up", "Up", show=False, id="pane.up"),
         Binding("g", "scroll_home", "Start", show=False, id="pane.start"),
@@ -54,6 +56,11 @@ class TextPane(VerticalScroll, can_focus=True):
     def text(self, width: int) -> Text:
         """What the pane shows, in lines of at most `width`."""
         return Text()
+
+    def exported(self) -> Sheet | None:
+        """The lines, as they read; panes with figures have those."""
+        lines = self.text(100).plain.splitlines()
+        return Sheet(str(self.border_title or ""), ("",), [(line,) for line in lines]) if lines else None
 
     def style_of(self, part: str) -> Style:
         """A component's style."""
@@ -86,6 +93,15 @@ class BarPane(TextPane):
                     text.append(line + "\n", self.style_of("small"))
         text.right_crop(1)
         return text
+
+    def exported(self) -> Sheet | None:
+        """A row a bar."""
+        found = [(heading, row) for heading, rows, _ in self._groups for row in rows]
+        if not found:
+            return None
+        rows = [(r.label, NONE if r.share is None else f"{100 * r.share:.1f}%", r.words) for _, r in found]
+        values = [{"group": h, "label": r.label, "share": r.share, "words": r.words} for h, r in found]
+        return Sheet(str(self.border_title), ("", "share", ""), rows, (False, True, False), values)
 
     def _row(self, text: Text, row: BarRow, name_width: int, width: int) -> None:
         text.append(row.label.ljust(name_width), self.style_of("strong") if row.strong else "")
@@ -137,10 +153,11 @@ class PairPane(TextPane):
     def __init__(self, title: str, help: str, *, id: str | None = None) -> None:
         super().__init__(title, help, id=id)
         self._rows: Sequence[tuple[BarRow, BarRow]] = ()
+        self._names = ("first", "second")
 
     def show(self, rows: Sequence[tuple[BarRow, BarRow]], names: tuple[str, str]) -> None:
         """Pairs of rows of one label; the launches' names stand in the frame."""
-        self._rows = rows
+        self._rows, self._names = rows, names
         self.border_subtitle = f"▀ {names[0]}   ▄ {names[1]}"
         self.draw()
 
@@ -158,6 +175,18 @@ class PairPane(TextPane):
             text.append(f"{numbers}\n", self.style_of("strong") if b.strong or a.strong else "")
         text.right_crop(1)
         return text
+
+    def exported(self) -> Sheet | None:
+        """A row a pair."""
+        if not self._rows:
+            return None
+        values = [{"label": a.label, "first": a.share, "second": b.share} for a, b in self._rows]
+        rows = [
+            (a.label, *(NONE if r.share is None else f"{100 * r.share:.1f}%" for r in (a, b)))
+            for a, b in self._rows
+        ]
+        heading = ("", *self._names)
+        return Sheet(str(self.border_title), heading, rows, (False, True, True), values)
 
     def _halves(self, first: float, second: float, room: int) -> Text:
         """█ where both reach, ▀ where only the first does, ▄ where only the second."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from ..memory_flow import Flow, drawn
+from ..export import Sheet
+from ..memory_flow import Flow, drawn, percent_words, rate_words
 from .bars import TextPane
 
 HELP = """\
@@ -28,6 +29,31 @@ class FlowPane(TextPane):
         """Replace it."""
         self._flow = flow
         self.draw()
+
+    def exported(self) -> Sheet | None:
+        """A row a link between two levels."""
+        found = self._flow
+        if found is None or found.missing:
+            return None
+        levels = {level.name: level for level in found.levels}
+        rows, values = [], []
+        for link in found.links:
+            hit = levels[link.lower].hit
+            words = (rate_words(link, link.read), rate_words(link, link.written), percent_words(hit))
+            rows.append((f"{link.upper} – {link.lower}", *words))
+            values.append(
+                {
+                    "from": link.lower,
+                    "to": link.upper,
+                    "read_bytes": link.read,
+                    "written_bytes": link.written,
+                    "read_bytes_per_s": link.rate(link.read),
+                    "written_bytes_per_s": link.rate(link.written),
+                    "hit_rate": hit,
+                }
+            )
+        heading = ("", "read", "written", "hit rate below")
+        return Sheet("Memory flow", heading, rows, (False, True, True, True), values)
 
     def text(self, width: int) -> Text:
         """The lines, in the middle where there is room."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -18,6 +18,7 @@ from textual.strip import Strip
 
 from ...telemetry.trace.summary import Range, Stage
 from ..braille import bar
+from ..export import Exported, Sheet
 from ..format import clip
 from ..palette import colours
 from ..trace_view import count_words, time_words
@@ -43,6 +44,17 @@ LONGEST = (
 HEADINGS = (("count", 7), ("p50", 9), ("p95", 9), ("total", 9), ("imb.", 6))
 
 
+def _figures(sums: Stage) -> tuple[str, ...]:
+    """Count, percentiles, total, imbalance: as under HEADINGS."""
+    return (
+        count_words(sums.count),
+        time_words(sums.p50_ns, 3),
+        time_words(sums.p95_ns, 3),
+        time_words(sums.total_ns, 3),
+        f"{sums.imbalance_warps:.2f}",
+    )
+
+
 def _columns(cells: Sequence[str], width: int) -> str:
     """Cells under the headings, as many as there is room for."""
     text = ""
@@ -61,7 +73,8 @@ class LongestPane(Table):
 The longest ranges of stages that are named like waits; of any stage where none is. **enter** shows one.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "Go to", id="longest.choose", tooltip="Show the marked range")
+        Exported.BINDING,
+        Binding("enter", "choose", "Go to", id="longest.choose", tooltip="Show the marked range"),
     ]
 
     class Asked(Message):
@@ -97,7 +110,7 @@ The longest ranges of stages that are named like waits; of any stage where none 
         self.action_choose()
 
 
-class StagePane(ScrollView, can_focus=True):
+class StagePane(ScrollView, Exported, can_focus=True):
     """A list of stages, one of them marked."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"stages--marked", "stages--small"}
@@ -110,6 +123,7 @@ beside the others), how many ranges, median and 95th percentile of one, the time
 longest range and makes the other stages faint.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Exported.BINDING,
         Binding("down,j", "move(1)", "Down", show=False, id="stages.down"),
         Binding("up,k", "move(-1)", "Up", show=False, id="stages.up"),
         Binding("g,home", "move(-1000)", "First", show=False, id="stages.first"),
@@ -141,6 +155,15 @@ longest range and makes the other stages faint.
         self.virtual_size = Size(1, LINES * len(self.rows) + 1)
         self.styles.max_height = LINES * len(self.rows) + 1 + self.gutter.height  # the rest is another's
         self.refresh()
+
+    def exported(self) -> Sheet | None:
+        """All stages, with every figure of theirs."""
+        if not self.rows:
+            return None
+        names = ("stage", *(name for name, _ in HEADINGS), "share")
+        rows = [(r.sums.name, *_figures(r.sums), f"{100 * r.sums.share:.1f}%") for r in self.rows]
+        right = (False, *[True] * (len(names) - 1))
+        return Sheet("Stages", names, rows, right, [asdict(r.sums) for r in self.rows])
 
     def watch_cursor(self) -> None:
         """Keep the marked stage visible."""
@@ -184,14 +207,7 @@ longest range and makes the other stages faint.
 
     def _tail(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
         """Count, percentiles, total, imbalance, under their headings."""
-        cells = (
-            count_words(row.sums.count),
-            time_words(row.sums.p50_ns, 3),
-            time_words(row.sums.p95_ns, 3),
-            time_words(row.sums.total_ns, 3),
-            f"{row.sums.imbalance_warps:.2f}",
-        )
-        return Strip([Segment(_columns(cells, width), small)]).adjust_cell_length(width, style)
+        return Strip([Segment(_columns(_figures(row.sums), width), small)]).adjust_cell_length(width, style)
 
     def action_move(self, rows: int) -> None:
         """Mark another stage."""

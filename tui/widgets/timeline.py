@@ -14,15 +14,17 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ...telemetry.trace.timeline import Timeline
+from ..export import Exported
 from ..lanes import DEEPEST, EVERY, NESTED, Floats, Ints, build, first_steps
 from ..palette import letters
+from ..trace_saved import TraceSaved
 from .timeline_strips import GUTTER, WIDE_GUTTER, TimelineStrips
 
 ROOMY = 74  # columns of the pane from which on the gutter has CTA, SM and warp
 STEPS = 6  # of a warp's loop that are shown at first
 
 
-class TimelinePane(Widget, can_focus=True):
+class TimelinePane(Widget, Exported, can_focus=True):
     """A timeline, its cursor and its view. `show` replaces the trace."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -49,6 +51,7 @@ The mouse wheel zooms at the pointer (with shift it pans, with ctrl it scrolls),
 the cursor.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Exported.BINDING,
         Binding("left,h", "step(-1)", "Left", key_display="←", show=False, id="timeline.left"),
         Binding("right,l", "step(1)", "Right", key_display="→", show=False, id="timeline.right"),
         Binding("up,k", "row(-1)", "Warp above", show=False, id="timeline.up"),
@@ -296,6 +299,13 @@ the cursor.
         self._strips = None
         self.refresh()
         self.post_message(self.Moved(self))
+
+    def exported(self) -> TraceSaved | None:
+        """What is on the screen."""
+        last = min(self.top + self.body, self.lanes.count)
+        if not self.lanes.count:
+            return None
+        return TraceSaved(self.timeline, self.lanes, self.top, last, *self.view, self.letters)
 
     # Drawing
 
