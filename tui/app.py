@@ -21,7 +21,7 @@ from . import palette
 from .access import changes
 from .commands import commands
 from .reading import plain
-from .settings import Settings
+from .settings import Settings, save_theme
 from .themes import COLOUR_BLIND, DARK, THEMES
 
 TOLD_S = 20  # seconds that a mistake in the settings stays on the screen
@@ -156,7 +156,16 @@ class WarpdeckApp(App[int]):
         """Choose a theme, each shown as it is marked."""
         from .screens.themes import ThemeScreen
 
-        self.push_screen(ThemeScreen())
+        self.push_screen(ThemeScreen(), lambda name: None if name is None else self._keep_theme(name))
+
+    @changes("write settings")
+    def _keep_theme(self, name: str) -> None:
+        try:
+            path = save_theme(name)
+        except (OSError, ValueError) as error:
+            self.notify(f"theme {name}; not saved: {error}", severity="warning", markup=False)
+        else:
+            self.notify(f"theme {name}, saved in {path}", markup=False)
 
     @changes("write files")
     def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:

@@ -54,12 +54,18 @@ def registry() -> Mapping[str, Key]:
             if isinstance(declared, Binding) and declared.id:
                 keys = tuple(_normal(key) for key in declared.key.split(","))
                 known = found.get(declared.id)
-                words = declared.tooltip or declared.description
+                words = declared.tooltip or declared.description or _documented(owner, declared.action)
                 if known is not None:  # a key of its own, for the same thing
                     keys, words = (*known.keys, *keys), known.words
                 what = changed_by_class(owner, declared.action)
                 found[declared.id] = Key(declared.id, keys, words, known.where if known else owner, what)
     return found
+
+
+def _documented(owner: type[DOMNode], action: str) -> str:
+    """An action's own words: a key without a description would be in the help twice."""
+    method = getattr(owner, f"action_{action.partition('(')[0]}", None)
+    return (method.__doc__ or "").partition("\n")[0].rstrip(".") if method is not None else ""
 
 
 def _owners() -> Iterator[type[DOMNode]]:

@@ -12,12 +12,11 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..access import changes
-from ..settings import THEMES, save_theme
+from ..settings import THEMES
 
 
-class ThemeScreen(ModalScreen[None]):
-    """Themes by name. Enter keeps the marked one and writes it into the settings, escape goes back."""
+class ThemeScreen(ModalScreen[str]):
+    """Themes by name. Returns the chosen one's; None, with the theme as it was, on escape."""
 
     HELP = """\
 ### Theme
@@ -50,18 +49,7 @@ the one before.
 
     @on(OptionList.OptionSelected)
     def _keep(self, event: OptionList.OptionSelected) -> None:
-        self.app.theme = event.option_id or self._before
-        self.dismiss()
-        self._save(self.app.theme)
-
-    @changes("write settings")
-    def _save(self, name: str) -> None:
-        try:
-            path = save_theme(name)
-        except (OSError, ValueError) as error:
-            self.app.notify(f"theme {name}; not saved: {error}", severity="warning", markup=False)
-        else:
-            self.app.notify(f"theme {name}, saved in {path}", markup=False)
+        self.dismiss(event.option_id)
 
     def action_move(self, direction: str) -> None:
         """Move the mark."""
@@ -71,4 +59,4 @@ the one before.
     def action_cancel(self) -> None:
         """The theme as it was."""
         self.app.theme = self._before
-        self.dismiss()
+        self.dismiss(None)
