@@ -12,8 +12,8 @@ from test_tui.conftest import RECORDED, Console, FakeSource, opened, run_events
 from warpdeck.tui import palette
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.run import RunScreen
-from warpdeck.tui.settings import Settings
 from warpdeck.tui.settings import THEMES as NAMES
+from warpdeck.tui.settings import Settings
 from warpdeck.tui.themes import COLOUR_BLIND, THEMES
 
 ROLES = ("foreground", "primary", "accent", "success", "warning", "error")
@@ -128,7 +128,7 @@ async def test_choosing_one_shows_it_at_once_and_remembers_it(
         await console.press("j", "j", "k", "enter")
         assert console.app.theme == "light"
         assert (isolated_home / "config.toml").read_text() == 'theme = "light"\n'
-        assert "saved in" in console.text
+        assert any("theme light, saved in" in told.message for told in console.app._notifications)
 
 
 @pytest.mark.parametrize("theme", THEMES)
