@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from .lanes import NONE, Cover, Ints
 
 # Codes of colours. A stage k has three: STAGE + k, lit `stages` further on, faint 2 * `stages` further on.
-OUTSIDE, IDLE, UNKNOWN, TEXT, STAGE = range(5)
+# INK is what is written on a stage: dark in every theme, since stages have the same colours in all of them.
+OUTSIDE, IDLE, UNKNOWN, TEXT, INK, STAGE = range(6)
 SPACE = ord(" ")
 _EIGHTHS = np.array([ord(c) for c in " ▏▎▍▌▋▊▉█"], dtype=np.uint32)
 _HEIGHTS = np.array([ord(c) for c in " ▁▂▃▄"], dtype=np.uint32)
@@ -83,7 +84,7 @@ def paint(
     solid = any_stage & (busy >= SOLID)
     thin = any_stage & ~solid
     ground = np.where(solid, colour, np.where(alive, IDLE, OUTSIDE))
-    ink = np.zeros(stage.shape, dtype=np.int64)  # OUTSIDE is dark enough to write on a stage
+    ink = np.full(stage.shape, INK, dtype=np.int64)
     text = np.full(stage.shape, SPACE, dtype=np.uint32)
     grid = Grid(text, ink, ground)
     known = np.where(any_stage, stage, 0)

@@ -286,3 +286,18 @@ async def test_the_mouse_seeks_and_toggles(folder: Path, clock: Clock, kit: Any)
         await console.pilot.click(bar, offset=(first + width, 0))
         await console.poll()
         assert "step 60/60" in console.lines[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_bar_with_bookmarks(
+    folder: Path, clock: Clock, kit: Any, size: tuple[int, int], snapshot_text: Any
+) -> None:
+    source = ReplaySource(folder, clock=clock, start=20.2)
+    for name, step in (("first win", 5), ("plateau", 40)):
+        source.seek_step(step)
+        source.bookmark(name)
+    source.seek_time(20.2)
+    async with kit.open(source, size) as console:
+        bar = next(line for line in console.lines if "/ 1:01" in line)
+        await console.press("B")
+        snapshot_text(f"replay-bar-{size[0]}x{size[1]}", f"{bar}\n{console.dialog}")

@@ -534,3 +534,9 @@ def test_match_stage() -> None:
     assert match_stage(names, "oad") == 0
     assert match_stage(names, " store ") == 3
     assert match_stage(names, "") is None and match_stage(names, "x") is None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_snapshots(size: tuple[int, int], kit: Any, snapshot_text: Any) -> None:
+    async with kit.show(TimelineScreen(trace()), size) as console:
+        snapshot_text(f"timeline-{size[0]}x{size[1]}", "\n".join(console.lines[:-1]))

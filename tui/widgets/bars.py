@@ -47,6 +47,11 @@ class TextPane(VerticalScroll, Exported, can_focus=True):
     def on_resize(self, event: Resize) -> None:
         self.draw()
 
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self.draw()  # the text holds the colours that it was laid out with
+
     def draw(self) -> None:
         """Lay the text out."""
         width = self.scrollable_content_region.width

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from ..lanes import ASYNC, NESTED, NONE, TOKEN, Floats
 from ..palette import blend, colours
-from ..timeline_paint import IDLE, OUTSIDE, SOLID, STAGE, TEXT, Grid, Look, hairline, mark, paint
+from ..timeline_paint import IDLE, INK, OUTSIDE, SOLID, STAGE, TEXT, Grid, Look, hairline, mark, paint
 from ..trace_view import axis, instant_words, time_words
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDE_GUTTER, GUTTER = 16, 10
 _HEADS = {WIDE_GUTTER: " cta   sm  warp  ", GUTTER: " cta warp "}
+DARK = "#0f1317"  # of what is written on a stage
 _TAGS = {TOKEN: "~", ASYNC: "→"}
 
 
@@ -58,6 +59,7 @@ class TimelineStrips:
             self._colour("timeline--idle", ground=True),
             self._colour("timeline--unknown"),
             self._colour("timeline--text"),
+            DARK,
         ]
         stages = colours(self.pane.timeline.stages) or [outside]
         return [
@@ -162,7 +164,7 @@ class TimelineStrips:
         lit = self.pane.app.no_color and STAGE + stages <= ground < STAGE + 2 * stages
         plain = self.pane.app.no_color
         style = Style(
-            color=palette[TEXT] if plain and ink == OUTSIDE and ground != TEXT else palette[ink],
+            color=palette[TEXT] if plain and ink in (OUTSIDE, INK) and ground != TEXT else palette[ink],
             bgcolor=palette[IDLE] if plain and ground >= STAGE else palette[ground],
             reverse=lit,
         )
@@ -278,4 +280,4 @@ class TimelineStrips:
             text[same] = ord(" ")
             return Grid(text, np.where(same, OUTSIDE, upper), lower)
         letter = np.append(self.look.letter_codes, ord(" ")).astype(np.uint32)
-        return Grid(letter[stages], np.zeros_like(colour), colour)
+        return Grid(letter[stages], np.full_like(colour, INK), colour)
