@@ -43,7 +43,7 @@ class Kind(StrEnum):
     SAMPLE = "sample"
     """One NVML sample: `t`, `gpu_util`, `mem_util` (%), `mem_used`, `mem_total` (bytes), `temp_c`,
     `power_w`, `power_limit_w`, `sm_mhz`, `sm_max_mhz`, `mem_mhz`, `mem_max_mhz`, `throttle [reason…]`;
-    and what else an `readings.Snapshot` has."""
+    and what else a `readings.Snapshot` has; now and then `others [{index, …}]`, the machine's other GPUs."""
 
     MESSAGE = "message"
     """`level` (info, warning, error) and `text`, for people."""

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from . import nvml
 from .environment import without_secrets
+from .neighbours import Neighbours
 from .nvml import Selector
 
 KINDS = ("fast", "slow")
@@ -167,10 +168,13 @@ def main(which: str, requests: IO[str], answers: IO[str]) -> None:
     """Answer until the requests end."""
     selector: Selector = int(which) if which.isdecimal() else which
     lock = threading.Lock()
+    neighbours = Neighbours(selector)
 
     def answer(number: int, kind: str) -> None:
         if kind == "slow":
             data = nvml.slow_fields(selector) or None
+            if data is not None:
+                data["others"] = neighbours.read()
         else:
             reading = nvml.snapshot(selector, slow=False)
             data = None if reading is None else reading.to_json()

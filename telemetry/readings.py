@@ -107,11 +107,13 @@ class Snapshot:
     nvlink_rx_kib: int | None = None
     # Of each compute process: `pid`, `name`, `user`, `mem_used` (bytes), `sm_util` (%).
     processes: tuple[Mapping[str, Any], ...] | None = None
+    # Of each other GPU: `index`, `name` and `neighbours.FIELDS`; only in the first one after a slow reading.
+    others: tuple[Mapping[str, Any], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `sample` event's data."""
         data = dict(self.__dict__)
-        for name in ("throttle", "processes"):
+        for name in ("throttle", "processes", "others"):
             data[name] = None if data[name] is None else list(data[name])
         return data
 
@@ -119,7 +121,7 @@ class Snapshot:
     def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
         """Inverse of `to_json`; unknown keys are ignored."""
         known = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
-        for name in ("throttle", "processes"):
+        for name in ("throttle", "processes", "others"):
             known[name] = None if known.get(name) is None else tuple(known[name])
         return cls(**known)
 

@@ -111,7 +111,9 @@ class Sampler:
     def _read_fast(self) -> None:
         reading = self._helper.ask("fast")
         if reading is not None:
-            self._sink(Snapshot.from_json({**reading, **self._slow_values}))
+            slow = self._slow_values
+            self._sink(Snapshot.from_json({**reading, **slow}))
+            slow.pop("others", None)  # told once a slow read: they are the longest part of a snapshot
 
     def _read_slow(self) -> None:
         self._slow_values = self._helper.ask("slow") or self._slow_values

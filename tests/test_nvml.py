@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from warpdeck.core.worker.watch import disturbances
 from warpdeck.telemetry import nvml
+from warpdeck.telemetry.neighbours import Neighbours
 from warpdeck.telemetry.readings import CLOCK_EVENT_REASONS, Snapshot, decode_reasons
 
 
@@ -119,6 +120,50 @@ def test_without_a_driver_everything_answers(no_driver: None) -> None:
     assert nvml.snapshot(0) is None and nvml.device("GPU-1") is None
     assert nvml.compute_processes(0) == [] and nvml.violations(0) == {}
     assert nvml.driver_version() is None and nvml.cuda_version() is None
+
+
+class TwoGpus(Driver):
+    """A machine with a second GPU, which is busier."""
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if index > 1:
+            raise DriverError(6)
+        return ("handle", "second")[index]
+
+    def __getattr__(self, name: str) -> Any:
+        usual = super().__getattr__(name)
+        second = {
+            "nvmlDeviceGetUUID": "GPU-2",
+            "nvmlDeviceGetIndex": 1,
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=99, memory=50),
+        }
+
+        def function(*args: Any) -> Any:
+            if name == "nvmlDeviceGetCount":
+                return 2
+            return second[name] if args[:1] == ("second",) and name in second else usual(*args)
+
+        return function
+
+
+def test_neighbours_are_all_other_gpus() -> None:
+    nvml.use_binding(TwoGpus())
+    try:
+        for mine, other, util in (("GPU-1", 1, 99), (1, 0, 7)):
+            found = Neighbours(mine).read()
+            assert found is not None and [reading["index"] for reading in found] == [other]
+            assert (found[0]["gpu_util"], found[0]["temp_c"], found[0]["power_w"]) == (util, 41, 350.0)
+            assert json.loads(json.dumps(found)) == found
+    finally:
+        nvml.use_binding(None)
+
+
+def test_a_gpu_alone_has_no_neighbours(driver: Driver) -> None:
+    neighbours = Neighbours("GPU-1")
+    assert neighbours.read() is None
+    driver.calls.clear()
+    assert neighbours.read() is None
+    assert not driver.calls
 
 
 def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:

@@ -3,6 +3,7 @@ clock down."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ class History:
         return float(-self.seconds[0]) if len(self.seconds) else 0.0
 
 
+def others(samples: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The latest readings of the machine's other GPUs; they come less often than samples."""
+    return next((s["others"] for s in reversed(samples) if s.get("others")), ())
+
+
+def other_key(index: int) -> str:
+    """The key of another GPU's utilisation among a history's shares."""
+    return f"gpu{index}_util"
+
+
 def history(samples: Sequence[Mapping[str, Any]]) -> History | None:
     """The history of `sample` events' data; None of fewer than two with a time."""
     timed = [s for s in samples if s.get("t") is not None]
@@ -79,6 +90,11 @@ def history(samples: Sequence[Mapping[str, Any]]) -> History | None:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = {key: column(key) / column(whole) for key, whole in SHARES}
+    for index in {other["index"] for other in others(timed)}:
+        own = [
+            next((o["gpu_util"] for o in s.get("others") or () if o["index"] == index), None) for s in timed
+        ]
+        shares[other_key(index)] = np.array(own, dtype=np.float64) / 100
     return History(t - t[-1], shares, np.array([bool(r) for r in reasons]), reasons)
 
 
@@ -143,10 +159,12 @@ class Telemetry:
 
     def drawing(self) -> Drawing:
         """Shares of each value's scale over the seconds before the newest sample."""
-        styles = ("each", "best", "vendor", "floor", "chance", "level")
+        styles = itertools.chain(
+            ("each", "best", "vendor", "floor", "chance", "level"), itertools.repeat("failed")
+        )
         curves = [
             Series.of(self.past.seconds, 100 * shares, Shape.LINE, key, style)
-            for (key, shares), style in zip(self.past.shares.items(), styles, strict=True)
+            for (key, shares), style in zip(self.past.shares.items(), styles, strict=False)
         ]
         known = [curve for curve in curves if len(curve.x)]
         return Chart(self.title, "seconds before the newest sample", "%", known).drawing()
@@ -154,4 +172,8 @@ class Telemetry:
 
 def _flat(sample: Mapping[str, Any]) -> dict[str, Any]:
     plain = {k: "; ".join(map(str, v)) if k == "throttle" and v is not None else v for k, v in sample.items()}
+    for other in sample.get("others") or ():
+        plain |= {
+            f"gpu{other['index']}_{k}": v for k, v in _flat(other).items() if k not in ("index", "name")
+        }
     return {k: v for k, v in plain.items() if v is None or isinstance(v, str | int | float)}

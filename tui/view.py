@@ -13,7 +13,7 @@ from .board import Row
 from .braille import bar
 from .format import clip, config_text, duration, interval, percent, ratio, short_config, speedup, time_text
 from .verdicts import kept_words, status_words
-from .widgets.gauges import Gauge, facts, gauges, stored_values
+from .widgets.gauges import Gauge, facts, gauges, neighbours, stored_values
 from .widgets.log import Line
 
 # A shape and a word for each state, so that it reads without colour.
@@ -267,4 +267,5 @@ def gauge_view(state: RunState, replay: bool, now: float) -> GaugeView:
         note = "last sample of the run"
     else:
         note = f"stale: sampled {duration(age)} ago" if age > STALE_S else ""
-    return GaugeView(f"GPU {device.spec}", [*gauges(state.sample), *facts(device)], note)
+    rows = [*gauges(state.sample), *neighbours(state.samples), *facts(device)]
+    return GaugeView(f"GPU {device.spec}", rows, note)

@@ -243,6 +243,26 @@ async def test_gauges_have_a_history_and_say_what_held_the_clock(kit: Any) -> No
         assert re.search(r"!·!·!", console.text)
 
 
+async def test_the_machines_other_gpus_have_gauges_too(kit: Any, tmp_path: Path) -> None:
+    source = kit.source(kit.events(30, kit.live))
+    source.folder = tmp_path
+    other = {"index": 3, "name": "NVIDIA H200", "gpu_util": 50, "temp_c": 61, "power_w": 300.0}
+    for i, event in enumerate(source.events):
+        if event.kind == "sample" and event.data["t"] % 5 == 0:
+            readings = [{**other, "throttle": ["thermal slowdown"]}]
+            source.events[i] = event._replace(data={**event.data, "others": readings})
+    async with kit.open(source) as console:
+        await settled(console)
+        assert re.search(r"GPU 3 +\S+ ! 50%, 300 W", console.text)
+        await console.press("1", "z")
+        assert "50%, 300 W, 61 °C, thermal slowdown" in console.text
+        await console.press("e")
+        with (tmp_path / "artifacts" / "gauges-1.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {row["gpu3_temp_c"] for row in rows} == {"", "61"}
+        assert "gpu3_util" in (tmp_path / "artifacts" / "gauges-1.svg").read_text()
+
+
 async def test_a_pause_is_a_gap_in_the_history(kit: Any) -> None:
     source = kit.source(kit.events(40, kit.live))
     moved = [

@@ -29,6 +29,8 @@ from ..histories import (
     Telemetry,
     area_row,
     history,
+    other_key,
+    others,
     spark,
     spark_levels,
     step_s,
@@ -106,6 +108,24 @@ def gauges(sample: Mapping[str, Any]) -> list[Gauge]:
     ]
 
 
+def neighbours(samples: Sequence[Mapping[str, Any]]) -> list[Gauge]:
+    """A row for each other GPU of the machine: utilisation, temperature, power, what holds its clock down."""
+    rows = []
+    for other in others(samples):
+        util, temp, power = other.get("gpu_util"), other.get("temp_c"), other.get("power_w")
+        held = [reason for reason in other.get("throttle") or () if reason not in QUIET]
+        parts = [
+            UNSUPPORTED if util is None else f"{util:.0f}%",
+            "" if power is None else f"{power:.0f} W",
+            "" if temp is None else f"{temp:.0f} °C",
+            *held,
+        ]
+        words, index = ", ".join(part for part in parts if part), other["index"]
+        key = other_key(index)
+        rows.append(Gauge(f"GPU {index}", _part(util, 100), words, bool(held), key, 100.0))
+    return rows
+
+
 def facts(device: DeviceInfo) -> list[Gauge]:
     """Rows of what doesn't change: the peaks that the floor is computed from, the GPU's make, the driver."""
     cc = device.compute_capability
@@ -136,7 +156,7 @@ def paint(
     """All rows as one text: name, bar or, where a history is known, its line (at most 20 wide), words; both
     where there is room."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    most_words = max((len(g.words) for g in rows if g.fraction is not None), default=0)
+    most_words = max((len(g.words) for g in rows if g.fraction is not None and not g.warn), default=0)
     room = min(42, width - NAME_WIDTH - most_words - 1)
     line = 0 if past is None else min(20, room) if room < 30 else room // 2
     bars = min(20, room) if past is None else room - line - 1 if room >= 30 else 0
@@ -144,7 +164,7 @@ def paint(
         text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
         if gauge.fraction is not None and bars >= 4:
             text.append(bar(gauge.fraction, bars) + " ", styles["bar"])
-        if past is not None and line >= 4 and gauge.fraction is not None:
+        if past is not None and line >= 4 and gauge.key in past.shares:
             shares = past.shares[gauge.key]
             levels = spark_levels(shares, past.seconds, 2 * line, step_s(past, 2 * line))
             text.append(spark(levels) + " ", styles["bar"])
@@ -160,9 +180,9 @@ def paint_large(
     rows: Sequence[Gauge], width: int, height: int, styles: Mapping[str, Style], past: History
 ) -> Text:
     """As `paint`, with each gauge's history over the whole width, several rows high."""
-    drawn = [g for g in rows if g.fraction is not None]
-    others = [g for g in rows if g.fraction is None]
-    tall = max(1, min(6, (height - len(others) - 1 - len(drawn)) // max(1, len(drawn))))
+    drawn = [g for g in rows if g.key in past.shares]
+    rest = [g for g in rows if g.key not in past.shares]
+    tall = max(1, min(6, (height - len(rest) - 1 - len(drawn)) // max(1, len(drawn))))
     step = step_s(past, width)
     text = Text(no_wrap=True, overflow="ellipsis")
     for gauge in drawn:
@@ -186,7 +206,7 @@ def paint_large(
     text.append(THROTTLE.ljust(NAME_WIDTH), styles["name"])
     text.append(words + "\n", style)
     text.append(strip + "\n", style)
-    for gauge in others:
+    for gauge in rest:
         if gauge.name != THROTTLE:
             text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
             text.append(gauge.words + "\n")
@@ -274,7 +294,7 @@ the GPU was while it was measured, not how any is now.
         parts = {"name": "name", "bar": "stored" if self._stored else "bar", "warning": "warning"}
         styles = {part: self.get_component_rich_style(f"gauges--{name}") for part, name in parts.items()}
         past = None if self._stored else self._past
-        drawn = sum(g.fraction is not None for g in self._rows)
+        drawn = 0 if past is None else sum(g.key in past.shares for g in self._rows)
         if past is not None and drawn and height >= 2 * drawn + 1 + len(self._rows) - drawn:
             text = paint_large(self._rows, width, height, styles, past)
         else:
