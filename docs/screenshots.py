@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from warpdeck.telemetry.ncu.counters import Counters
+    from warpdeck.telemetry.trace.timeline import Timeline
     from warpdeck.tui.screens.run import RunScreen
 
 SIZES = {"wide": (120, 40), "small": (80, 24)}
@@ -134,11 +136,24 @@ def recorded_screens(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     from warpdeck.core.tracing import decoded
     from warpdeck.sessions.profiles import profile_one
     from warpdeck.sessions.traces import trace_named
+    from warpdeck.tui.screens.code import CodeScreen
     from warpdeck.tui.screens.counters import CountersScreen
+    from warpdeck.tui.screens.counters_compare import CompareCountersScreen
     from warpdeck.tui.screens.timeline import TimelineScreen
+    from warpdeck.tui.screens.timeline_compare import CompareTimelineScreen
+    from warpdeck.tui.source_files import of_counters
 
-    yield "timeline", lambda: TimelineScreen(decoded(trace_named("gemm", device=device, variant="pipelined")))
+    def trace(variant: str) -> Timeline:
+        return decoded(trace_named("gemm", device=device, variant=variant))
+
+    def profile(variant: str) -> Counters:
+        return profile_one("gemm", device, variant=variant)
+
+    yield "timeline", lambda: TimelineScreen(trace("pipelined"))
+    yield "timeline-compare", lambda: CompareTimelineScreen(trace("tiled"), trace("cuda"))
     yield "counters", lambda: CountersScreen(profile_one("softmax", device))
+    yield "counters-compare", lambda: CompareCountersScreen(profile("classic"), profile("tiled"))
+    yield "code", lambda: CodeScreen(*of_counters(profile("pipelined"), None))
 
 
 async def screens(sessions: Path, out: Path, device: str) -> None:

@@ -185,9 +185,9 @@ def _below(found: Flow, width: int) -> list[str]:
     for i, level in enumerate(found.levels):
         name, hit, _ = _box(level)
         words = f"{percent_words(level.busy):>6} busy"
-        room = max(0, min(14, width - 6 - len(words) - 13))
+        room = max(0, min(14, width - 7 - len(words) - 13))
         filled = f"{bar(level.busy or 0.0, room)} " if room >= 4 else ""
-        lines.append(clip(f"▐{name:^4}▌{filled}{words}  {hit}".rstrip(), width))
+        lines.append(clip(f"[{name:^4}] {filled}{words}  {hit}".rstrip(), width))
         if i < len(found.links):
             link = found.links[i]
             up, down = ("".join(_stem(m, most)) for m in (link.read, link.written))
