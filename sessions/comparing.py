@@ -206,7 +206,7 @@ def _clear(bests: Sequence[Mapping[str, Any]]) -> int | None:
 def _notes(found: Sequence[Compared]) -> list[str]:
     documents = [each.document for each in found]
     devices = [document["device"] or {} for document in documents]
-    notes = []
+    differ = []
     for what, values in (
         ("workloads", [document["workload"] for document in documents]),
         ("devices", [device.get("label") for device in devices]),
@@ -215,10 +215,15 @@ def _notes(found: Sequence[Compared]) -> list[str]:
         ("clocks", [document["clock"] for document in documents if document["clock"]]),
     ):
         if len(set(values)) > 1:
-            notes.append(f"the {what} differ: {TIMES}")
+            differ.append(what)
+    notes = [f"the {_and(differ)} differ: {TIMES}"] if differ else []
     baselines = [config_text((document["baseline"] or {}).get("config") or {}) for document in documents]
     if len(set(baselines)) > 1:
         notes.append("the baselines differ: speedups are over different configurations")
     if any(device.get("emulated") for device in devices):
         notes.append("emulated sessions have no times")
     return [*notes, UNPAIRED]
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

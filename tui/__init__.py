@@ -57,9 +57,9 @@ def run_replay(session: Path, speed: float = 1.0, start: float = 0.0) -> int:
 
 def run_start(sessions: Path | None = None) -> int:
     """The start screen over a folder of sessions (default: the user's)."""
-    from .screens.sessions import SessionsScreen
+    from .screens.start import StartScreen
 
-    return _run(SessionsScreen(sessions))
+    return _run(StartScreen(sessions))
 
 
 def run_timeline(timeline: Timeline) -> int:

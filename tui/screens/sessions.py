@@ -1,218 +1,325 @@
-"""The start screen: what ran and what runs, and how to start a run."""
+"""The Sessions screen: every session of a folder, to sort, filter, compare, export, delete and import."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Resize
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.events import Key
+from textual.widgets import Footer, Input, Static
 
-from ...core.errors import WarpdeckError
-from ...sessions import alive, listing, paths
-from ...sessions.events import Lifecycle
+from ...core.errors import UsageError, WarpdeckError
+from ...sessions import alive, comparing, listing
 from ...sessions.listing import SessionInfo
-from ..format import NONE, clip, ratio
-from ..sources import LiveSource, ReplaySource, RunSource
-from ..view import STATE_MARKS
+from ..access import changes
+from ..format import NONE
 from ..widgets.table import Column, Table, TableRow
-from .run import RunScreen
-
-INTERVAL_S = 3.0
-HOW = """\
-To start a run, in a shell:
-
-  warpdeck tune softmax             on this GPU, else on a recording
-  warpdeck tune gemm --agent tpe --steps 200 --size 4096
-  warpdeck tune --help              agents, sizes, budgets"""
-COLUMNS = (
-    Column("state", 13),
-    Column("workload", 9),
-    Column("best", 7, right=True),
-    Column("device", 35),  # before the rest: where a number was recorded belongs beside it
-    Column("agent", 7),
-    Column("steps", 6, right=True),
-    Column("started", 16),
+from .browsing import (
+    GOING,
+    INTERVAL_S,
+    Browsing,
+    best_words,
+    count_words,
+    started_words,
+    state_tone,
+    state_words,
 )
+from .confirm import ConfirmScreen
+
+__all__ = ["INTERVAL_S", "SessionsScreen"]
+
+PICKED = "●"
+TOLD = 6  # names in a question
+# Heading, width, whether numbers, what the column is sorted by, whether the largest comes first.
+_ORDERS: tuple[tuple[str, int, bool, Callable[[SessionInfo], Any], bool], ...] = (
+    ("state", 13, False, lambda i: i.state, False),
+    ("workload", 10, False, lambda i: i.workload or "", False),
+    ("best", 7, True, lambda i: i.best_speedup or 0.0, True),
+    ("device", 35, False, lambda i: i.device or "", False),
+    ("agent", 7, False, lambda i: i.agent or "", False),
+    ("steps", 7, True, lambda i: i.steps or 0, True),
+    ("started", 16, False, lambda i: i.started or "", True),
+)
+NEWEST = len(_ORDERS) - 1
 
 
-class SessionsScreen(Screen[None]):
-    """Every session of a folder (default: the user's), newest first. `interval`: as RunScreen's."""
+class SessionsScreen(Browsing):
+    """Every session, newest first."""
 
     HELP = """\
 ### Sessions
 
-What ran, and what runs now. **enter** opens a session: one that runs is joined, one that has ended is
-shown at its end, from where **0-9** and the arrows go back in time. **r** plays it from the start. A run
-belongs to no console: it goes on whether or not one is open.
+What ran, and what runs now. **enter** opens a session: one that runs is joined, one that has ended is shown
+at its end, from where **0-9** and the arrows go back in time. **r** plays it from the start. **m** marks
+sessions (●): **c** compares two or more, **delete** removes them for good, after asking. **/** filters by
+words in any column, **o** and **O** sort. **e** exports one: packed, as a report (HTML), JSON or CSV;
+**i** imports one. A run belongs to no console: it goes on whether or not one is open.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", id="sessions.open", tooltip="Join or look at the marked session"),
-        Binding("r", "replay", "Replay", id="sessions.replay", tooltip="Play it from the start"),
-        Binding("y", "copy", "Copy id", id="sessions.copy", tooltip="Copy the marked session's id"),
-        Binding("question_mark", "help", "Help", key_display="?", id="sessions.help"),
-        Binding("q", "leave", "Quit", id="sessions.quit"),
+        Binding("m,space", "pick", "Mark", key_display="m", id="sessions.pick", tooltip="Mark it, or not"),
+        Binding("c", "compare", "Compare", id="sessions.compare", tooltip="Compare the marked sessions"),
+        Binding(
+            "slash", "filter", "Filter", key_display="/", id="sessions.filter", tooltip="Filter by words"
+        ),
+        Binding("o", "sort(1)", "Sort", show=False, id="sessions.sort", tooltip="Sort by the next column"),
+        Binding("O", "reverse", "Reverse", show=False, id="sessions.reverse", tooltip="Reverse the order"),
+        Binding("e", "export", "Export", id="sessions.export", tooltip="Write it as a file"),
+        Binding("i", "import", "Import", show=False, id="sessions.import", tooltip="Import an exported one"),
+        Binding(
+            "delete,D",
+            "delete",
+            "Delete",
+            key_display="del",
+            id="sessions.delete",
+            tooltip="Delete (asks first)",
+        ),
+        Binding(
+            "escape", "clear", "Clear", show=False, id="sessions.clear", tooltip="No filter, nothing marked"
+        ),
+        Binding("q", "leave", "Back", id="sessions.quit"),
     ]
 
     def __init__(self, sessions: Path | None = None, *, interval: float | None = INTERVAL_S) -> None:
-        super().__init__()
-        self._folder = sessions
-        self._listing = listing.Listing(sessions)
-        self._shown: tuple[str, list[SessionInfo]] | None = None
-        self._interval = interval
-        self._infos: dict[str, SessionInfo] = {}
-        self._busy = False
+        super().__init__(sessions, interval=interval)
+        self._words = ""
+        self._order, self._reversed = NEWEST, False
+        self._picked: set[str] = set()
+        self._home = ""
 
     def compose(self) -> ComposeResult:
         yield Static("warpdeck · sessions", id="title", markup=False)
         yield Static("reading the sessions…", id="progress", markup=False)
         yield Table(id="sessions")
-        yield Static(HOW, id="how", markup=False)
+        yield Input(id="prompt", compact=True, placeholder="/ words that a session has, in any column")
         yield Footer(show_command_palette=False, compact=True)
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Table).border_title = "Sessions"
-        self.query_one(Table).focus()
-        self.run_worker(self.tick())
-        if self._interval is not None:
-            self.set_interval(self._interval, self.tick)
+        self.query_one("#prompt").display = False
 
-    def on_resize(self, event: Resize) -> None:
-        self.query_one("#tiny", Static).update(
-            f"warpdeck needs 60×16, this terminal is {event.size.width}×{event.size.height}"
-        )
-        self._describe()
+    # What is shown
 
-    async def tick(self) -> None:
-        """Read the sessions, in a thread, and show them."""
-        if self._busy or not self.is_current:
-            return
-        self._busy = True
-        try:
-            home, infos = await asyncio.to_thread(_read, self._folder, self._listing)
-        except (WarpdeckError, OSError) as error:
-            self.query_one("#progress", Static).update(f"{error}; trying again")
-            return
-        finally:
-            self._busy = False
-        if self.is_attached and self._shown != (home, infos):
-            self._shown = home, infos
-            self._show(home, infos)
+    def show(self, home: str, infos: Sequence[SessionInfo]) -> None:
+        """All sessions that the filter leaves, in order."""
+        self._home = home
+        self._picked &= self.infos.keys()
+        self._draw()
 
-    def _show(self, home: str, infos: Sequence[SessionInfo]) -> None:
-        self._infos = {info.id: info for info in infos}
-        running = sum(info.state in _GOING for info in infos)
-        count = "1 session" if len(infos) == 1 else f"{len(infos)} sessions"
-        words = f"{count}, {running} running" if infos else "no sessions yet"
-        with self.app.batch_update():
-            self.query_one("#progress", Static).update(f"{words} · {home}")
-            self.query_one(Table).fill(COLUMNS, [_row(info) for info in infos])
-            self._describe()
+    def _draw(self) -> None:
+        every = list(self.infos.values())
+        found = [info for info in every if matches(info, self._words)]
+        key, down = _ORDERS[self._order][3], _ORDERS[self._order][4] != self._reversed
+        found.sort(key=key, reverse=down)  # stable: the newest first among equals
+        parts = [count_words(every)]
+        parts += [f"{len(found)} with '{self._words}'"] if self._words else []
+        parts += [f"{len(self._picked)} marked"] if self._picked else []
+        self.query_one("#progress", Static).update(" · ".join([*parts, self._home]))
+        arrow = "▼" if down else "▲"
+        columns = [
+            Column(f"{name} {arrow}" if i == self._order else name, width, right)
+            for i, (name, width, right, _, _) in enumerate(_ORDERS)
+        ]
+        rows = [_row(info, info.id in self._picked) for info in found]
+        self.query_one(Table).fill([Column("", 1), *columns], rows)
+        self.describe_marked()
         self.refresh_bindings()
 
-    def _describe(self) -> None:
-        table = self.query_one(Table)
-        info = self.marked
-        words = "" if info is None else info.error or info.id
-        table.border_subtitle = clip(words, max(0, table.size.width - 6))
-
-    @property
-    def marked(self) -> SessionInfo | None:
-        """The session under the cursor."""
-        key = self.query_one(Table).marked_key
-        return None if key is None else self._infos.get(key)
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Opening needs a session."""
-        return bool(self._infos) if action in ("open", "replay", "copy") else True
+        """What there is something for."""
+        if action == "compare":
+            return len(self._chosen()) >= comparing.LEAST
+        if action in ("pick", "delete"):
+            return self.marked is not None
+        if action == "export":
+            return self.marked is not None and not self.marked.error
+        if action == "clear":
+            return bool(self._words or self._picked)
+        return super().check_action(action, parameters)
 
-    def on_table_moved(self) -> None:
-        self._describe()
+    def _chosen(self) -> list[SessionInfo]:
+        """The marked sessions (●), and with fewer than two of them also the one under the cursor."""
+        marked = self.marked
+        picked = [info for info in self.infos.values() if info.id in self._picked]
+        if len(picked) < comparing.LEAST and marked is not None and marked not in picked:
+            picked.append(marked)
+        return [info for info in picked if not info.error]
 
-    def on_table_chosen(self) -> None:
-        self.action_open()
+    # Keys
 
-    def action_open(self) -> None:
-        """Join a run that goes on; show one that has ended at its end."""
-        self._open(
-            lambda folder: (
-                LiveSource(folder, attach=True)
-                if alive.is_running(folder)
-                else ReplaySource(folder, start=math.inf)
-            )
-        )
+    def action_pick(self) -> None:
+        """Mark the session under the cursor, or take the mark away; on to the next."""
+        if self.marked is not None:
+            self._picked ^= {self.marked.id}
+            self._draw()
+            self.query_one(Table).action_move(1)
 
-    def action_replay(self) -> None:
-        """Play the marked session from the start."""
-        self._open(ReplaySource)
+    def action_sort(self, direction: int) -> None:
+        """Sort by another column."""
+        self._order, self._reversed = (self._order + direction) % len(_ORDERS), False
+        self._draw()
 
-    def _open(self, source: Callable[[Path], RunSource]) -> None:
+    def action_reverse(self) -> None:
+        """The other way around."""
+        self._reversed = not self._reversed
+        self._draw()
+
+    def on_table_heading_clicked(self, event: Any) -> None:
+        """A click on a heading sorts by it; a second one reverses."""
+        column = event.column - 1
+        if column == self._order:
+            self.action_reverse()
+        elif column >= 0:
+            self.action_sort(column - self._order)
+
+    def action_filter(self) -> None:
+        """Filter as it is typed."""
+        prompt = self.query_one("#prompt", Input)
+        prompt.display = True
+        prompt.focus()
+
+    @on(Input.Changed, "#prompt")
+    def _typed(self, event: Input.Changed) -> None:
+        self._words = event.value.strip()
+        self._draw()
+
+    @on(Input.Submitted, "#prompt")
+    def _keep(self) -> None:
+        self._close_prompt()
+
+    def on_key(self, event: Key) -> None:
+        """escape leaves the prompt, and ends the filter."""
+        if event.key == "escape" and self.query_one("#prompt").has_focus:
+            event.stop()
+            self.query_one("#prompt", Input).value = ""
+            self._close_prompt()
+
+    def _close_prompt(self) -> None:
+        self.query_one("#prompt").display = False
+        self.query_one(Table).focus()
+
+    def action_clear(self) -> None:
+        """End the filter and take all marks away."""
+        self._picked.clear()
+        self.query_one("#prompt", Input).value = ""
+        self._words = ""
+        self._draw()
+
+    def action_compare(self) -> None:
+        """The marked sessions beside each other."""
+        from .compare import CompareScreen
+
+        try:
+            folders = [self.resolved(info.id) for info in self._chosen()]
+        except WarpdeckError as error:
+            self._fail("can't compare", error)
+            return
+        self.app.push_screen(CompareScreen(folders))
+
+    @changes("write files")
+    def action_export(self) -> None:
+        """Write the session under the cursor as a file."""
+        from .transfer import ExportScreen
+
         info = self.marked
         if info is None:
             return
         try:
-            opened = source(paths.resolve(info.id, self._folder))
+            self.app.push_screen(ExportScreen(self.resolved(info.id)))
         except WarpdeckError as error:
-            self.notify(str(error), title="can't open it", severity="error", markup=False)
-            return
-        self.app.push_screen(RunScreen(opened), self._come_back)
+            self._fail("can't export it", error)
 
-    async def _come_back(self, _: None) -> None:
+    @changes("import sessions")
+    def action_import(self) -> None:
+        """Import a session that was exported elsewhere."""
+        from .transfer import ImportScreen
+
+        self.app.push_screen(ImportScreen(self.folder), self._imported)
+
+    async def _imported(self, session: str | None) -> None:
+        await self.tick()
+        table = self.query_one(Table)
+        table.cursor = next((i for i, row in enumerate(table.rows) if row.key == session), table.cursor)
+
+    @changes("delete sessions")
+    def action_delete(self) -> None:
+        """Ask, then delete the marked sessions, or the one under the cursor, for good."""
+        names = sorted(self._picked) or ([self.marked.id] if self.marked is not None else [])
+        if not names:
+            return
+        try:
+            folders = [self.resolved(name) for name in names]
+            going = [
+                folder.name for folder in folders if alive.is_running(folder) or alive.is_starting(folder)
+            ]
+            if going:
+                raise UsageError(f"{_some(going)} still runs; stop it first (open it, then x)")
+        except WarpdeckError as error:
+            self._fail("not deleted", error)
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._delete(folders), group="delete")
+
+        question = "Delete this session?" if len(names) == 1 else f"Delete these {len(names)} sessions?"
+        detail = f"{_some(names)}\n\nTheir files are removed for good."
+        self.app.push_screen(ConfirmScreen(question, detail, yes="Delete", no="Keep"), answered)
+
+    async def _delete(self, folders: Sequence[Path]) -> None:
+        deleted = 0
+        for folder in folders:
+            try:
+                await asyncio.to_thread(listing.remove, folder)
+                deleted += 1
+            except WarpdeckError as error:
+                self._fail("not deleted", error)
+        if deleted:
+            self.notify(f"deleted {deleted} session{'s' if deleted > 1 else ''}")
         await self.tick()
 
-    def action_copy(self) -> None:
-        """Copy the marked session's id."""
-        if self.marked is not None:
-            self.app.copy_to_clipboard(self.marked.id)
-            self.notify(f"copied: {self.marked.id}", markup=False)
-
-    def action_help(self) -> None:
-        """Help."""
-        from .help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self))
-
-    def action_leave(self) -> None:
-        """Leave; runs go on."""
-        self.dismiss()
+    def _fail(self, title: str, error: Exception) -> None:
+        self.notify(str(error), title=title, severity="error", markup=False)
 
 
-_GOING = frozenset({Lifecycle.RUNNING, Lifecycle.PAUSED, Lifecycle.STOPPING, Lifecycle.CREATED})
+def matches(info: SessionInfo, words: str) -> bool:
+    """Whether a session has every word, in any column, whatever its case."""
+    text = " ".join(
+        str(part)
+        for part in (
+            info.id,
+            info.state,
+            info.workload,
+            info.agent,
+            info.device,
+            started_words(info),
+            info.error,
+        )
+        if part
+    ).lower()
+    return all(word in text for word in words.lower().split())
 
 
-def _read(folder: Path | None, known: listing.Listing) -> tuple[str, list[SessionInfo]]:
-    """(where the sessions are and why, the sessions)."""
-    home = paths.home()
-    where = str(folder or home.sessions)
-    return home.notice if folder is None and home.notice else _short(where), known.read()
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
+    return ", ".join(names[:TOLD]) + more
 
 
-def _short(path: str) -> str:
-    """The path with the user's home as "~"."""
-    home = str(Path.home())
-    return "~" + path.removeprefix(home) if path.startswith(home + "/") else path
-
-
-def _row(info: SessionInfo) -> TableRow:
-    mark = STATE_MARKS.get(Lifecycle(info.state)) if info.state in list(Lifecycle) else f"! {info.state}"
-    started = NONE
-    if info.started:
-        started = datetime.fromisoformat(info.started).astimezone().strftime("%Y-%m-%d %H:%M")
+def _row(info: SessionInfo, picked: bool) -> TableRow:
     cells = (
-        mark or info.state,
+        PICKED if picked else "",
+        state_words(info),
         info.workload or NONE,
-        ratio(info.best_speedup),
-        info.device or NONE,
+        best_words(info),
+        info.device or (" ".join(info.error.split()) if info.error else NONE),
         info.agent or NONE,
         NONE if info.steps is None else str(info.steps),
-        started,
+        started_words(info),
     )
-    return TableRow(info.id, cells, strong=info.state in _GOING)
+    tones = ("good", state_tone(info), "", "", "bad" if info.error else "", "", "", "")
+    return TableRow(info.id, cells, strong=picked or info.state in GOING, tones=tones)
