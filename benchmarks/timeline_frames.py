@@ -22,7 +22,6 @@ import fcntl
 import json
 import os
 import pty
-import resource
 import statistics
 import struct
 import subprocess
@@ -159,8 +158,9 @@ async def measure(
                 "p95_ms": round(costs[int(0.95 * len(costs))], 1),
                 "kb": round((CountingDriver.written - written) / frames / 1024, 1),
             }
-        found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
-        found["rss_mb"] = round(resident_mb(), 1)
+        # Not getrusage's: that begins with the peak of the process which started this one.
+        found["peak_mb"] = round(memory_mb("VmHWM"), 1)
+        found["rss_mb"] = round(memory_mb("VmRSS"), 1)
         app.exit()
 
     watching = asyncio.create_task(watch())
@@ -191,10 +191,10 @@ def first_frame_s(trace: Path, size: tuple[int, int]) -> float:
     return took
 
 
-def resident_mb() -> float:
-    """Resident memory of this process now."""
+def memory_mb(name: str) -> float:
+    """Resident memory of this process, now (VmRSS) or at most (VmHWM)."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) / 1024
 
 
 def main() -> None:
