@@ -31,6 +31,7 @@ from .confirm import ConfirmScreen
 from .steering import Steering
 
 INTERVAL_S = 0.25
+SLOW_S = 1.0  # a poll takes milliseconds
 # Ticks at least between two drawings of the panes that cost most terminal output.
 PACE = {"plots": 2, "table": 4}
 
@@ -155,7 +156,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         """
         state = None
         try:
-            state = await asyncio.to_thread(self._poll)
+            state = await self._polled()
         except WarpdeckError as error:
             self._trouble = f"{error}; trying again"
         else:
@@ -178,6 +179,15 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         if state is not None and state.llm is None:
             self._chance = self._chances.of(state)
         return state
+
+    async def _polled(self) -> RunState | None:
+        """What a poll returns; while a slow one lasts, the screen says so."""
+        polling = asyncio.ensure_future(asyncio.to_thread(self._poll))
+        done, _ = await asyncio.wait({polling}, timeout=SLOW_S)
+        if not done and self.is_attached:
+            self._trouble = "the session can't be read just now (locked by another process?); waiting"
+            self._draw_header()
+        return await polling
 
     def _take(self, state: RunState) -> None:
         before, self.state = self.state, state
@@ -351,7 +361,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     def _reach(self, name: str) -> None:
         emulated = name == "latency" and self.has_class("-emulated")
         pane = self.query_one("#statuses" if emulated else f"#{name}")
-        if not pane.display:  # no room for it beside the others
+        small = self.has_class("-tiny") or self.has_class("-flat")
+        if not pane.display and not small:  # no room for it beside the others
             self.maximize(pane, container=False)
         pane.focus()
 
