@@ -164,7 +164,7 @@ def paint(
         text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
         if gauge.fraction is not None and bars >= 4:
             text.append(bar(gauge.fraction, bars) + " ", styles["bar"])
-        if past is not None and line >= 4 and gauge.key in past.shares:
+        if past is not None and line >= 4 and gauge.fraction is not None and gauge.key in past.shares:
             shares = past.shares[gauge.key]
             levels = spark_levels(shares, past.seconds, 2 * line, step_s(past, 2 * line))
             text.append(spark(levels) + " ", styles["bar"])
