@@ -66,10 +66,12 @@ class SourceScreen(Screen[None]):
         Binding("m", "match(1)", "Match", show=False, id="source.match", tooltip="The next match"),
         Binding("M", "match(-1)", "Previous match", show=False, id="source.match_back"),
         Binding("v", "split", "View", id="source.split", tooltip="Beside or below each other"),
-        Binding("w", "wrap", "Wrap", id="source.wrap", tooltip="Wrap long lines, or scroll sideways"),
+        Binding(
+            "w", "wrap", "Wrap", show=False, id="source.wrap", tooltip="Wrap long lines, or scroll sideways"
+        ),
         Binding("f", "fold", "Fold", id="source.fold", tooltip="Fold what is unchanged, or show it"),
         Binding(
-            "a", "code", "Assembly", id="source.code", tooltip="SASS, PTX and stalls by line of the source +"
+            "a", "code", "SASS", id="source.code", tooltip="SASS, PTX and stalls by line of the source +"
         ),
         Binding("x", "swap", "Swap", show=False, id="source.swap", tooltip="Exchange the two versions"),
         Binding("y", "copy", "Copy", show=False, id="source.copy", tooltip="Copy the source marked +"),
