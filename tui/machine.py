@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..core.doctor import Check
+if TYPE_CHECKING:
+    from ..core.doctor import Check
 
 # What people come for: the checks that it takes.
 ABILITIES = (

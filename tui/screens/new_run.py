@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -149,7 +150,7 @@ same run in a shell. **ctrl+s** starts it; it goes on whether or not this consol
         form.border_subtitle = clip(words, max(0, self.size.width - 8))
 
     def _look(self) -> None:
-        self.run_worker(self._check(dict(self.values)), group="check")
+        self.run_worker(partial(self._check, dict(self.values)), group="check")
 
     async def _check(self, values: dict[str, str]) -> None:
         """What the whole would be refused for; of no interest once something else was typed."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -18,13 +18,15 @@ from textual.events import Resize
 from textual.widgets import Footer, Static
 
 from ..._version import __version__
-from ...core.doctor import Check
 from ...sessions.listing import SessionInfo
 from ..format import NONE
 from ..machine import abilities, examine
 from ..widgets.bars import TextPane
 from ..widgets.table import Column, Table, TableRow
 from .browsing import INTERVAL_S, Browsing, best_words, count_words, started_words, state_tone, state_words
+
+if TYPE_CHECKING:
+    from ...core.doctor import Check
 
 RECENT = 50
 STATE, WORKLOAD, BEST, AGENT, STARTED = 13, 9, 7, 7, 16  # columns
@@ -116,7 +118,7 @@ the start. A run belongs to no console: it goes on whether or not one is open.
     ) -> None:
         super().__init__(sessions, interval=interval)
         self._checks = checks
-        self._looking = False
+        self._looking = self._looked = False
 
     def compose(self) -> ComposeResult:
         yield Static(f"warpdeck {__version__}", id="title", markup=False)
@@ -131,13 +133,15 @@ the start. A run belongs to no console: it goes on whether or not one is open.
     def on_mount(self) -> None:
         self.query_one(Table).border_title = "Recent sessions"
         self.query_one("#how").display = False
-        self.call_after_refresh(self.action_check)
 
     def show(self, home: str, infos: Sequence[SessionInfo]) -> None:
         """The newest sessions."""
         self.query_one("#progress", Static).update(f"{count_words(infos)} · {home}")
         self.query_one("#how").display = not infos
         self._draw()
+        if not self._looked:  # only now: it takes a second of a core
+            self._looked = True
+            self.call_after_refresh(self.action_check)
 
     def on_resize(self, event: Resize) -> None:
         self.call_after_refresh(self._draw)
