@@ -216,9 +216,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         sources: list[int | Path] = [options.trace] if options.trace else list(options.ranges)
         if options.disk:
-            sources = [Path(scratch, f"noise-{ranges}.wdtrace") for ranges in options.ranges]
-            for ranges, path in zip(options.ranges, sources, strict=True):
-                write_noise(ranges, Path(path))
+            paths = [Path(scratch, f"noise-{ranges}.wdtrace") for ranges in options.ranges]
+            for ranges, path in zip(options.ranges, paths, strict=True):
+                write_noise(ranges, path)
+            sources = list(paths)
         for source in sources:
             for width, height in ((120, 40), (80, 24)):
                 one = ["--one", str(source), str(width), str(height), "--frames", str(options.frames)]
