@@ -82,6 +82,10 @@ def test_a_third_reference_decides_between_two(tmp_path: Path) -> None:
             "not in float64",
         ),
         ({**DRAFT, "reference": "def reference(x): raise ValueError('no')"}, "ValueError: no"),
+        (
+            {**DRAFT, "reference": "import os\nos.fork()\ndef reference(x): return x"},
+            "can't be loaded: reference0.py:2: PermissionError",
+        ),
     ],
 )
 def test_a_reference_that_fails_its_checks_ends_the_run(
@@ -110,6 +114,15 @@ def test_an_answer_that_does_not_fit_is_mended(wrong: dict[str, Any], words: str
     parts, _, server = authored(Parts(description="sum"), Author(({**DRAFT, **wrong}, DRAFT)), tmp_path)
     assert parts.signature is not None and len(server.asked) == 3
     assert re.search(words, str(server.asked[1].messages[-1]["content"]))
+
+
+def test_a_signature_that_the_given_reference_does_not_fit_is_mended(tmp_path: Path) -> None:
+    wrong = {**DRAFT, "signature": SIGNATURE.replace("y[m]", "y[n]")}
+    given = Parts(description="sum", reference=REFERENCE, origins={"reference": "given"})
+    parts, _, server = authored(given, Author((wrong, DRAFT)), tmp_path)
+    assert parts.signature is not None and "y[m]" in parts.signature and len(server.asked) == 2
+    told = str(server.asked[1].messages[-1]["content"])
+    assert re.search(r"'y' the shape \[\d+\] in case 'odd'; declared \[\d+\]", told)
 
 
 def test_an_answer_that_never_fits_ends_the_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...core.check.plan import CheckPlan
 from ...core.errors import UsageError
 from ...core.workload import Workload
 from ...kernels.assemble import assemble, derived, missing
@@ -16,7 +17,7 @@ from ...kernels.derive import parameters_of
 from ...kernels.parts import GENERATED, Parts
 from ...kernels.signature import kernels_in
 from .client import Client, Message
-from .crosscheck import KINDS, Disagreement, Property, References, agree, holds
+from .crosscheck import KINDS, SMALL, Disagreement, Property, References, agree, holds
 from .errors import LlmError
 from .prompts import DATA_RULE, quoted
 from .proposal import EXPRESSION_HELP
@@ -131,7 +132,9 @@ def _draft(
         filled = _filled(parts, data, fields, origin)
         with tempfile.TemporaryDirectory(prefix="warpdeck-author-") as folder:
             workload = assemble(filled, Path(folder))
-        _fits(filled, workload)
+            _fits(filled, workload)
+            if "reference" not in fields:
+                _runs(workload)
         return filled, _rules(data, workload)
 
     return _asked(client, messages, _schema(fields), "author: workload", use)
@@ -301,6 +304,14 @@ def _fits(parts: Parts, workload: Workload) -> None:
         raise UsageError(f"launches name {', '.join(lost)}, which the kernel's source doesn't define")
     for case in workload.cases:
         workload.launches(workload.baseline("ladder"), case)
+
+
+def _runs(workload: Workload) -> None:
+    """Whether the reference that the user gave runs on what the model wrote around it. Raises UsageError."""
+    cases = [c for c in workload.cases if workload.total_bytes(c) <= SMALL] or [workload.size_case(48)]
+    with CheckPlan(workload, cases) as plan:
+        for case in cases:
+            plan.inputs(case, 0)
 
 
 def _rules(data: Mapping[str, Any], workload: Workload) -> tuple[Property, ...]:

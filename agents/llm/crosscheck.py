@@ -91,7 +91,12 @@ class References:
     def call(self, number: int, case: Case, arguments: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
         """One reference's outputs, in float64. Raises Disagreement for what no reference may do."""
         code = self._codes[number]
-        wanted = code.functions.get("reference")
+        try:
+            wanted = code.functions.get("reference")
+        except UsageError as error:
+            raise Disagreement(
+                f"reference can't be loaded: {str(error).removeprefix(f'{code.file.parent}/')}"
+            ) from None
         if wanted is None:
             raise Disagreement("it has no function reference(…)")
         unknown = next((n for n in wanted.parameters if n not in arguments), None)
