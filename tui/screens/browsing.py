@@ -54,7 +54,7 @@ class Browsing(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one(Table).focus()
-        self.run_worker(self.tick())
+        self.run_worker(self.tick)
         if self._interval is not None:
             self.set_interval(self._interval, self.tick)
 

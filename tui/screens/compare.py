@@ -61,7 +61,7 @@ that are the same.
         self.query_one(Table).border_title = f"{len(self._folders)} sessions"
         self.query_one(Table).focus()
         self.query_one("#alert").display = False
-        self.run_worker(self._compare())
+        self.run_worker(self._compare)
 
     def on_resize(self, event: Resize) -> None:
         width, height = event.size

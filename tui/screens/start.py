@@ -7,6 +7,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -176,7 +177,7 @@ the start. A run belongs to no console: it goes on whether or not one is open.
                 loop.call_soon_threadsafe(lambda: None if found.done() else found.set_result(result))
 
         threading.Thread(target=look, args=(self._checks,), name="doctor", daemon=True).start()
-        self.run_worker(self._found(found), group="doctor", exclusive=True)
+        self.run_worker(partial(self._found, found), group="doctor")
 
     async def _found(self, found: asyncio.Future[Sequence[Check]]) -> None:
         checks = await found
