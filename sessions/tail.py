@@ -60,7 +60,7 @@ class Tail:
         probing = self._log.lifecycle.final or time.monotonic() - self._probed >= PROBE_S
         if probing:
             if not (self.folder / DATABASE).exists():  # what was opened can still be read, but isn't it
-                raise WarpdeckError(f"session {self.session} is gone: its folder was removed or its disk unmounted")
+                raise WarpdeckError(f"session {self.session} is gone: its folder was removed")
             self._starting = alive.is_starting(self.folder)
             self._running = self._starting or alive.is_running(self.folder)
             self._probed = time.monotonic()

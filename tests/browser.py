@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import re
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -95,7 +97,12 @@ async def browser(folder: Path, size: tuple[int, int] = (1200, 800)) -> AsyncIte
     words = folder / "browser.log"
     with words.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            PROGRAM, *FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank", stderr=log
+            PROGRAM,
+            *FLAGS,
+            f"--user-data-dir={folder / 'profile'}",
+            "about:blank",
+            stderr=log,
+            start_new_session=True,  # a script starts it, and it starts others
         )
     try:
         address = await _address(words)
@@ -104,7 +111,7 @@ async def browser(folder: Path, size: tuple[int, int] = (1200, 800)) -> AsyncIte
             await page.attach(*size)
             yield page
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 

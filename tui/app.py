@@ -133,6 +133,9 @@ class WarpdeckApp(App[int]):
     def action_leave(self) -> None:
         """Quit through the first screen, which may ask."""
         screen = self.screen
+        if len(self.screen_stack) == 1:  # the first one has gone: this key came after the one that quit
+            self.exit(0)
+            return
         leave = getattr(screen, "action_leave", None) or getattr(screen, "action_answer", None)
         if leave is None:
             screen.dismiss()

@@ -12,7 +12,7 @@ from codecs import getincrementaldecoder
 
 from textual.drivers.linux_driver import LinuxDriver
 
-from .reading import Reader
+from .reading import HELD_S, Reader
 
 READ_BYTES = 64 << 10
 TICK_S = 0.1
@@ -28,7 +28,7 @@ class SteadyDriver(LinuxDriver):
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(TICK_S):
+                if selector.select(HELD_S / 2 if reader.waiting else TICK_S):
                     try:
                         data = os.read(self.fileno, READ_BYTES)
                     except OSError:

@@ -16,11 +16,12 @@ from textual.message import Message
 MOST_PASTED = 64 << 10  # characters of a paste that are kept; nothing here takes more
 BURST = 64  # characters in one read that no hand types: a paste by a terminal that doesn't mark pastes
 BURST_S = 0.1  # what follows a burst within this time belongs to it
+FLOOD = 512  # the same, of one key that is held
 HELD_S = 0.1  # what may be the beginning of a mark is kept for so long
 PASTE_S = 5.0  # a paste whose end was lost ends when nothing has come for so long
 _KINDS = 3  # different characters at most in what a key that is held sends
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]")
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:<=>?]*[ -/]*[@-~]|O[ -~]|[ -~]?)")
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:<=>?]{0,40}[ -/]{0,4}[@-~]|O[ -~]|[ -~]?)")
 
 
 def plain(text: str) -> str:
@@ -55,7 +56,8 @@ class Reader:
                 if found:
                     yield self._end_paste()
                 continue
-            yield from self._typed(before)
+            if before:  # an empty text would end the parser
+                yield from self._typed(before)
             if found:
                 self._paste, self._pasted = [], 0
 
@@ -68,8 +70,16 @@ class Reader:
                 yield self._end_paste()
         elif self._held and quiet >= HELD_S:
             text, self._held = self._held, ""
-            yield from self._parsed(text)
+            if text == "\x1b":
+                yield events.Key("escape", text)
+            else:
+                yield from self._parsed(text)
         yield from self._ticked()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is held that soon means something by itself."""
+        return bool(self._held)
 
     def _keep(self, text: str) -> None:
         room = MOST_PASTED - self._pasted
@@ -86,7 +96,8 @@ class Reader:
         if len(text) > _KINDS:
             typed = _SEQUENCE.sub("", text)
             going_on = self._came - self._burst < BURST_S
-            if len(set(typed)) > _KINDS and (going_on or len(typed) >= BURST):
+            varied = len(set(typed)) > _KINDS and (going_on or len(typed) >= BURST)
+            if varied or len(typed) >= FLOOD:
                 self._burst = self._came
                 yield events.Paste(plain(typed))
                 return
@@ -111,8 +122,8 @@ class Reader:
 
 
 def _split_beginning(text: str, mark: str) -> tuple[str, str]:
-    """(what is certainly no part of the mark, what may be its beginning). An escape alone is a key."""
-    for size in range(min(len(mark) - 1, len(text)), 1, -1):
+    """(what is certainly no part of the mark, what may be its beginning)."""
+    for size in range(min(len(mark) - 1, len(text)), 0, -1):
         if text.endswith(mark[:size]):
             return text[:-size], text[-size:]
     return text, ""

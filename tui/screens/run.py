@@ -183,6 +183,8 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
     async def _polled(self) -> RunState | None:
         """What a poll returns; while a slow one lasts, the screen says so."""
         polling = asyncio.ensure_future(asyncio.to_thread(self._poll))
+        # One that is left when the screen closes may find the log closed: nobody is left to tell.
+        polling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait({polling}, timeout=SLOW_S)
         if not done and self.is_attached:
             self._trouble = "the session can't be read just now (locked by another process?); waiting"
