@@ -344,7 +344,7 @@ class Workload:
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as e:
+        except (Exception, SystemExit) as e:  # a script that ends itself must not end us
             hint = '; install it: pip install "warpdeck[rl]", or torch alone' if _lacks_torch(e) else ""
             raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}") from e
         reference: Callable[..., Any] | None = getattr(module, "reference", None)

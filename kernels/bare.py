@@ -107,7 +107,7 @@ def _head(file: Path) -> Mapping[str, Any]:
         )
     try:
         about = json.loads(found)
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
         raise UsageError(f"{file}: its comment {MARK.strip()} is damaged")

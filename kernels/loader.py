@@ -91,6 +91,8 @@ def _load(folder: Path, trust: Trust) -> Workload:
         raise UsageError(f"{path}: no such file; a workload's folder needs one") from None
     except tomllib.TOMLDecodeError as e:
         raise UsageError(f"{path}: not valid TOML: {e}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not valid TOML: nested too deeply") from None
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"{path}: can't be read: {e}") from None
     return parse_workload(Table(data, path), folder, trust, source_hash)

@@ -172,7 +172,7 @@ def read_json(file: Path, option: str) -> Any:
     """A JSON file's content. Raises UsageError: it can't be read, or isn't JSON."""
     try:
         return json.loads(_file_text(file, option.lstrip("-"), ()))
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError(f"{option} {file}: not valid JSON: {e}") from None
 
 
@@ -183,9 +183,11 @@ def _file_text(file: Path, key: str, suffixes: tuple[str, ...]) -> str:
         hint = " (a CUDA kernel is an --initial-kernel)" if is_kernel else ""
         raise UsageError(f"{option} {file}: give a {' or '.join(suffixes)} file{hint}")
     try:
-        if file.stat().st_size > MOST_BYTES:
+        with file.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)  # a pipe or a device has no size to ask for
+        if len(raw) > MOST_BYTES:
             raise UsageError(f"{option} {file}: larger than {MOST_BYTES >> 20} MiB; that is no source file")
-        text = file.read_text(encoding="utf-8")
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UsageError(f"{option} {file}: not text in UTF-8") from None
     except OSError as e:

@@ -227,7 +227,7 @@ def _sound(found: Signature, where: str) -> Signature:
 def _from_json(text: str, where: str) -> Signature:
     try:
         data = json.loads(text)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError(f"{where}: not valid JSON: {e}") from None
     rows: Any = data.get("arguments") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not isinstance(rows, list):

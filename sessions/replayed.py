@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from ..core.space import SearchSpace
 from ..core.verify import WEAK_CASE
 from ..core.workload import Argument, Tolerance, Variant, Workload
 from ..kernels.loader import lone_hash
+from ..kernels.parts import read_json
 from ..kernels.recordings import open_device
 from .requests import spec_of
 
@@ -114,12 +114,7 @@ def replay(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        request = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{file}: can't be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{file}: not valid JSON: {error}") from None
+    request = read_json(file, "--request")
     if not isinstance(request, dict):
         raise UsageError(f"{file}: not a replay request: it must hold one JSON object")
     return request

@@ -381,7 +381,7 @@ class SessionStore:
     def _decode(self, seq: int, text: str) -> dict[str, Any]:
         try:
             data = json.loads(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             data = None
         if not isinstance(data, dict):
             raise UsageError(f"session {self.id} is damaged: event {seq} holds no JSON object")

@@ -118,6 +118,7 @@ def test_json_says_what_a_prototype_says() -> None:
         ("void f(float *x, char c)", "isn't one of"),
         ("void f(float)", "a type and a name"),
         ("{", "not valid JSON"),
+        ('{"a":' * 100_000, "not valid JSON"),
         ('{"name": "f"}', "write {"),
         ('{"name": "f", "arguments": [{"name": "x", "typ": 1}]}', "unknown key 'typ'"),
         ('{"name": "f", "arguments": [{"name": "x", "dtype": "complex64"}]}', "isn't one of"),
@@ -299,6 +300,7 @@ def parts_again(folder: Path, parts: Parts) -> Parts:
     ("name", "content", "words"),
     [
         ("input_cases", "{", "not valid JSON"),
+        ("input_cases", "[" * 100_000, "not valid JSON"),
         ("input_cases", "3", 'write {"cases"'),
         ("input_cases", '{"case": []}', "unknown key 'case'"),
         ("input_cases", '{"cases": {}}', "cases must be a list"),
@@ -327,6 +329,7 @@ def test_a_bad_file_is_one_line(name: str, content: str, words: str, tmp_path: P
         ("reference", "kernel.cu", "a CUDA kernel is an --initial-kernel"),
         ("initial_kernel", "x.txt", "give a .cu or .cuh file"),
         ("signature", ".", "can't be read"),
+        ("signature", "/dev/zero", "larger than 4 MiB"),  # what has no size is read no further than that
     ],
 )
 def test_a_file_that_is_not_there_or_the_wrong_kind(name: str, file: str, words: str, tmp_path: Path) -> None:

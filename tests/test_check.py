@@ -372,6 +372,8 @@ PRODUCT = "{ product = 1e-6 }"
         ("def reference(x, q):\n    return x", None, "asks for 'q'; there are x"),
         ("def reference(x):\n    x[0] = 1\n    return x\ndef oops(:", None, "SyntaxError"),
         ("reference = 3", None, "no function reference"),
+        ("def reference(x):\n    return x\nraise SystemExit(0)", None, "SystemExit: 0"),
+        ("def reference(x):\n    raise SystemExit(0)", None, "reference failed on case '64': SystemExit"),
         ("def reference(x):\n    return x * 2", PRODUCT, "needs operands"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x", PRODUCT, "must return"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x, x", PRODUCT, "don't multiply"),

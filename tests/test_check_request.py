@@ -110,6 +110,7 @@ def test_check_of_a_bare_file(rowsum: Workload, tmp_path: Path, capsys: pytest.C
         ("int x;\n", "no comment in it says which workload"),
         (f"{MARK}{{\n", "is damaged"),
         (f"{MARK}[]\n", "is damaged"),
+        (MARK + "[" * 100_000 + "\n", "is damaged"),
         (f'{MARK}{{"workload": "gemmm", "plans": []}}\n', "did you mean 'gemm'"),
         (f'{MARK}{{"workload": "gemm", "plans": []}}\n', "names no launches"),
         (f'{MARK}{{"workload": "gemm", "plans": [[{{"entry": "k"}}]]}}\n', "names no launches"),
@@ -203,6 +204,7 @@ def test_a_damaged_request_is_one_plain_line(
     [
         (["check"], "which workload"),
         (["check", "--request", "/nowhere.json"], "can't be read"),
+        (["check", "--request", "/dev/zero"], "larger than 4 MiB"),
         (["check", "gemm", "--request", "x.json"], "leave WORKLOAD"),
         (["check", "/nowhere.cu"], "can't be read"),
         (["check", "/nowhere.cu", "--variant", "x"], "is the variant"),

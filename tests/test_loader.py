@@ -318,6 +318,7 @@ SHORT_FAULTS = [
     ('grid = ["ceil_div(n, BLOCK)"]', "", "launch grid: missing"),
     ('grid = ["ceil_div(n, BLOCK)"]', "grid = [1, 2, 3, 4]", "needs 1 to 3 entries, got 4"),
     ("[workload]", "[workload", "not valid TOML"),
+    ("[workload]", "x = " + "[" * 5000 + "]" * 5000 + "\n[workload]", "nested too deeply"),
     ('entry = "axpy"', 'entry = "axpy"\nfile = "other.cu"', "other.cu doesn't exist"),
     ('entry = "axpy"', 'entry = "axpy"\nfile = "../secret.cu"', "outside the workload's folder"),
     ('entry = "axpy"', 'entry = "axpy"\ndefault_size = 0', "default_size: must be a positive"),

@@ -52,6 +52,6 @@ def functions_of(workload: Workload) -> Functions:
     return Functions(reference, *others, close=code.close)
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """What a function of `reference.py` raised, as "ValueError: message"."""
     return error.text if isinstance(error, HostCodeError) else f"{type(error).__name__}: {error}"
