@@ -77,10 +77,15 @@ def load_workload(name_or_folder: str | Path) -> Workload:
     if folder.is_dir():
         folder = folder.resolve()
         trust = Trust.BUNDLED if folder.parent == BUNDLED.resolve() else Trust.OWN
-        return _load(folder, Trust.REMOTE if (folder / FOREIGN).exists() else trust)
+        return _load(folder, Trust.REMOTE if is_foreign(folder) else trust)
     if "/" in text or isinstance(name_or_folder, Path):
         raise UsageError(f"{text}: no such folder; a workload is a folder with workload.toml in it")
     raise UsageError(f"unknown workload {text!r}; {near(text, list_workloads())}")
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether the folder, or one around it, is marked as having come from elsewhere."""
+    return any((around / FOREIGN).exists() for around in (folder, *folder.parents))
 
 
 def _load(folder: Path, trust: Trust) -> Workload:

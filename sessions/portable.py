@@ -23,7 +23,7 @@ from typing import IO
 from ..core.errors import UsageError, WarpdeckError
 from ..kernels.loader import FOREIGN
 from . import paths
-from .launch import LOG, WORKLOAD
+from .launch import LOG
 from .store import SessionStore
 
 MAX_BYTES = 4 << 30  # unpacked, altogether
@@ -105,9 +105,7 @@ def import_session(archive: Path, *, name: str | None = None, sessions: Path | N
         own_name = _unpack(archive, scratch)
         _verify(scratch, archive)
         (scratch / paths.ARTIFACTS).mkdir(exist_ok=True)
-        assembled = scratch / paths.ARTIFACTS / WORKLOAD
-        if assembled.is_dir():  # its reference is code from elsewhere
-            (assembled / FOREIGN).write_text("This workload came with an imported session.\n")
+        (scratch / FOREIGN).write_text("What is in this folder came with an imported session.\n")
         stamp = scratch / paths.STAMP
         stamp.touch()
         with SessionStore.open(scratch) as store:

@@ -22,7 +22,7 @@ from ..core.model import (
 from ..core.space import SearchSpace
 from ..core.verify import WEAK_CASE
 from ..core.workload import Argument, Tolerance, Variant, Workload
-from ..kernels.loader import lone_hash
+from ..kernels.loader import is_foreign, lone_hash
 from ..kernels.parts import read_json
 from ..kernels.recordings import open_device
 from .requests import spec_of
@@ -139,7 +139,8 @@ def _subject(file: Path, request: Mapping[str, Any]) -> tuple[Workload, Candidat
     )
     launches = tuple(spec_of(row) for row in request.get("launches") or [request])
     digest = lone_hash(source)
-    trust = Trust.OWN if request.get("trust") in (Trust.OWN, Trust.BUNDLED) else Trust.GENERATED
+    own = request.get("trust") in (Trust.OWN, Trust.BUNDLED) and not is_foreign(folder)
+    trust = Trust.OWN if own else Trust.GENERATED
     variant = Variant(
         str(request.get("variant", source.stem)), source, "cuda", launches[0].entry, launches, digest,
         trust=Trust.GENERATED,

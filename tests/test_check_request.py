@@ -156,6 +156,20 @@ def test_a_request_stands_alone(rowsum: Workload, tmp_path: Path) -> None:
     assert found.to_json()["device"]["emulated"] is True
 
 
+def test_a_foreign_request_runs_its_reference_in_the_sandbox_whatever_it_says(
+    rowsum: Workload, tmp_path: Path
+) -> None:
+    file = requested(rowsum, tmp_path / "got" / "requests")["8"]
+    assert json.loads(file.read_text())["trust"] == "own"
+    trace = tmp_path / "trace"
+    reference = f"import os\n\n\ndef reference(x):\n    os.mkdir({str(trace)!r})\n    return x.sum(axis=1)\n"
+    (file.parent / "reference.py").write_text(reference)
+    (tmp_path / "got" / "FOREIGN").touch()
+    with pytest.raises(UsageError, match="reference failed"):
+        replay(file)
+    assert not trace.exists()
+
+
 def test_a_wrong_kernel_fails_its_request(
     rowsum: Workload, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 import session_logs
+from authored import KERNEL, REFERENCE, SIGNATURE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpdeck.core.errors import UsageError
+from warpdeck.core.model import Trust
+from warpdeck.kernels import load_workload
+from warpdeck.kernels.assemble import assemble
+from warpdeck.kernels.parts import Parts
 from warpdeck.sessions import (
     listing,
     paths,
@@ -48,6 +53,17 @@ def test_an_exported_session_comes_back_whole(swept, sessions, tmp_path, suffix)
     assert (folder / "artifacts" / "note.txt").read_text() == "hi"
     assert listing.describe(folder).state == "finished"
     assert [path.name for path in sessions.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_comes_with_a_session_is_code_of_others(swept, sessions, tmp_path):
+    """Wherever in the session a workload lies: a best.cu names its folder itself."""
+    launch = {"grid": ["m"], "block": [1]}
+    parts = Parts(signature=SIGNATURE, reference=REFERENCE, kernel=KERNEL, launches=(launch,))
+    own = assemble(parts, sessions / "swept" / "artifacts" / "else" / "where")
+    assert own.trust is Trust.OWN
+    archive = portable.export_session(sessions / "swept", tmp_path / "s.tar.gz")
+    folder = portable.import_session(archive, name="copy")
+    assert load_workload(folder / "artifacts" / "else" / "where").trust is Trust.REMOTE
 
 
 def test_a_session_is_exported_while_it_runs(sessions, tmp_path):
