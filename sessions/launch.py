@@ -84,6 +84,8 @@ def check(spec: RunSpec) -> Workload:
             f"{spec.workload} was imported; it holds no kernel: --device recorded:{spec.workload}"
         )
     check_agent(spec)
+    if spec.agent == "ladder" and not workload.ladder():
+        raise UsageError(f"workload '{workload.name}' has no ladder; use another agent, for example llm")
     space = workload.space(spec.space)
     for case in performance_cases(workload, spec.sizes):
         if not space.configs(case.params):

@@ -107,6 +107,17 @@ def test_what_can_not_be_is_one_plain_line(
     assert not sessions.exists() or not list(sessions.iterdir())  # nothing half-made is left
 
 
+def test_a_workload_without_a_ladder_is_refused_before_a_session_exists(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["workloads", "new", "saxpy"]) == 0
+    capsys.readouterr()
+    assert run(["tune", "saxpy", "--agent", "ladder", "--device", "cpu", "--headless"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "workload 'saxpy' has no ladder" in said and said.count("\n") == 1
+    assert not list((isolated_home / "sessions").glob("*"))
+
+
 def test_show_graph_needs_neither_key_nor_workload(capsys: pytest.CaptureFixture[str]) -> None:
     plain = graph(capsys)
     assert plain.startswith("flowchart TD") and "research" not in plain and "counters" not in plain
