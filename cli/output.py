@@ -21,7 +21,10 @@ from ..core.crash import save_traceback
 from ..core.errors import ExitCode, WarpdeckError
 
 SCHEMA_VERSION = 1
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+# What commands a terminal, or turns the direction of what follows.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 # Typer carries its parser (click) privately; its base error is reached through the public subclass.
 ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -151,8 +151,9 @@ def test_a_stdout_of_few_characters_is_no_error() -> None:
 def test_nothing_that_is_printed_commands_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.error("a\x1b[31mb")
     output.line("tab\tand\nline stay; \x9b2J and \x07 don't")
+    output.message("no \u202etxet denrut\u202c, no \ud800")
     captured = capsys.readouterr()
-    assert captured.err == "warpdeck: error: a\ufffd[31mb\n"
+    assert captured.err == "warpdeck: error: a\ufffd[31mb\nno \ufffdtxet denrut\ufffd, no \ufffd\n"
     assert captured.out == "tab\tand\nline stay; \ufffd2J and \ufffd don't\n"
 
 
