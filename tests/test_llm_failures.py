@@ -188,8 +188,11 @@ def test_empty_answers(bed: Bed) -> None:
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_huge_answer_is_cut_and_not_kept(bed: Bed, streamed: bool) -> None:
     server = bed.server(huge(12), answer(GOOD), refuse=() if streamed else ["stream"])
-    assert bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA).data == GOOD
+    client = bed.client(server)
+    assert client.ask(ASK, purpose="propose", schema=SCHEMA).data == GOOD
     assert len(json.dumps(bed.log.events)) < 1_500_000
+    if streamed:  # cut before the server could count
+        assert client.usage.output >= 250_000 and client.usage.estimated
 
 
 def test_a_spent_budget_sends_nothing_more(bed: Bed) -> None:
@@ -198,3 +201,4 @@ def test_a_spent_budget_sends_nothing_more(bed: Bed) -> None:
     client.ask(ASK, purpose="one")
     error = failure(lambda: client.ask(ASK, purpose="two"))
     assert error.kind == "budget" and len(server.asked) == 1
+    assert "a new run --from this session" in str(error)  # --resume keeps the budget

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.expr import near
 from ..base import Stop
-from .answer import Answer
+from .answer import MAX_CHARACTERS, Answer
 from .errors import Failure, LlmError, failure_of, late
 from .forms import Form, ResearchForm, form_of
 from .negotiate import Plan, Turn
@@ -241,11 +241,15 @@ class Sender:
             tokens, cost = self._usage.total, self._cost
         if settings.max_tokens is not None and tokens >= settings.max_tokens:
             raise LlmError(
-                f"the run's {settings.max_tokens} tokens are spent", "raise max_tokens to go on", "budget"
+                f"the run's {settings.max_tokens} tokens are spent",
+                "to go on, begin a new run --from this session",
+                "budget",
             )
         if settings.max_cost is not None and cost >= settings.max_cost:
             raise LlmError(
-                f"the run's {settings.max_cost:g} USD are spent", "raise max_cost to go on", "budget"
+                f"the run's {settings.max_cost:g} USD are spent",
+                "to go on, begin a new run --from this session",
+                "budget",
             )
 
     # -- waiting -----------------------------------------------------------------------------------------
@@ -349,4 +353,6 @@ def _estimate(form: Form, answer: Answer) -> Usage:
     """Tokens, where the server doesn't say: four characters each."""
     asked = sum(len(str(message.get("content") or "")) for message in form.messages)
     said = len(answer.text) + len(answer.reasoning) + sum(len(call.arguments) for call in answer.calls)
+    if answer.finish == "too_long":
+        said = MAX_CHARACTERS  # what was thrown away is billed, too
     return Usage(asked // 4, 0, said // 4, len(answer.reasoning) // 4, estimated=True)
