@@ -39,7 +39,7 @@ class NoDeviceError(WarpdeckError):
 
 
 class BudgetError(WarpdeckError):
-    """A budget or time limit ended the work."""
+    """A time limit ended the work."""
 
     exit_code = ExitCode.BUDGET
 

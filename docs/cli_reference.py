@@ -16,7 +16,7 @@ EXIT_CODES = """| exit code | means |
 | 1 | the run failed, or `--fail-if-slower` found a slowdown |
 | 2 | usage: an unknown name, an impossible value, an unreadable or corrupt file |
 | 3 | no GPU or driver where one was asked for |
-| 4 | a budget or time limit ended the work |
+| 4 | a time limit ended the work |
 | 5 | verification failed |
 | 130 | interrupted |
 """
