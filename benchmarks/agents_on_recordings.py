@@ -22,9 +22,9 @@ import numpy as np
 
 from warpdeck.agents.base import search
 from warpdeck.agents.registry import make
-from warpdeck.core.bench import Bench
+from warpdeck.core.bench import Bench, Proposal
 from warpdeck.core.devices.recorded import RecordedDevice
-from warpdeck.core.model import CacheMode, Config, Evaluation, Protocol, Status
+from warpdeck.core.model import CacheMode, Candidate, Evaluation, Protocol, Status
 from warpdeck.core.recording import Recording
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.recordings import open_device
@@ -45,9 +45,10 @@ class Screening(Bench):
         self._drawn = [{self.space.key(e.candidate.config): e for e in one} for one in drawn]
         self.draw = 0
 
-    def evaluate_many(self, configs: Iterable[Config]) -> Iterator[Evaluation]:
+    def evaluate_many(self, proposals: Iterable[Proposal]) -> Iterator[Evaluation]:
         """One after the other, as the agent asks."""
-        for config in configs:
+        for config in proposals:
+            assert not isinstance(config, Candidate)  # these agents propose configurations
             yield self._drawn[self.draw][self.space.key(config)]
 
 

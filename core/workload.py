@@ -357,7 +357,7 @@ class Workload:
         return module
 
 
-def _lacks_torch(error: Exception) -> bool:
+def _lacks_torch(error: BaseException) -> bool:
     return isinstance(error, ModuleNotFoundError) and error.name == "torch"
 
 

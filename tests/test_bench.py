@@ -48,7 +48,7 @@ def test_finds_the_optimum_with_its_ties_and_interval(files: list[Path]) -> None
     run = bench(files, events, sizes=(256, 1024))
     list(run.evaluate_many(run.configs()))
     result = run.finish()
-    assert result.best is not None
+    assert result.best is not None and result.best.speedup is not None
     assert result.best.evaluation.candidate.config["block_size"] == 64
     # the true speedup of the formula lies in the interval, and the three caps (one binary) tie
     truth = synthetic.true_ms({"block_size": 256}, 256) / synthetic.true_ms({"block_size": 64}, 256)

@@ -26,7 +26,8 @@ def test_every_bundled_session_can_be_replayed(home: None) -> None:
         with SessionStore.open(folder) as store:
             state = store.state()
         assert state.lifecycle.final and state.best is not None
-        assert state.info is not None and not state.info.device.recorded
+        assert state.info is not None and state.info.device is not None
+        assert not state.info.device.recorded
 
 
 def test_an_archive_is_replayed(home: None, tmp_path: Path) -> None:

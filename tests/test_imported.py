@@ -88,7 +88,8 @@ def test_a_bench_on_an_imported_space(tmp_path: Path) -> None:
         result = bench.finish()
     document = result.to_json()
     assert document["comparison"] == "unpaired" and document["cache"] == "as recorded"
-    assert result.best is not None and result.best.speedup.ratio == pytest.approx(19, rel=0.02)
+    assert result.best is not None and result.best.speedup is not None
+    assert result.best.speedup.ratio == pytest.approx(19, rel=0.02)
     assert result.best.speedup.verdict is Verdict.WIN
     assert sorted(c["x"] for c in document["tied"]) == [1, 2]
     assert document["cases"][0]["vendor_ms"] is None and document["cases"][0]["floor_ms"] is None

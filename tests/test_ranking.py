@@ -90,7 +90,7 @@ def mean_log_speedup(*, recorded: bool) -> float:
         )
         list(bench.evaluate_many(bench.configs()))
         best = bench.finish().best
-        assert best is not None
+        assert best is not None and best.speedup is not None
         logs.append(math.log(best.speedup.ratio))
     return float(np.mean(logs))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widget import Widget
 
 from warpdeck.core.tracing import decoded
 from warpdeck.sessions.profiles import profile_one
@@ -71,6 +72,7 @@ async def test_every_pane_saves_figures(kit: Any, monkeypatch: pytest.MonkeyPatc
             for pane in console.screen.query("*").results():
                 saved = pane.exported() if isinstance(pane, Exported) else None
                 if saved is not None:
+                    assert isinstance(pane, Widget)
                     assert any(b.action == "export" for _, b in pane._bindings), pane
                     seen[f"{type(screen).__name__} {pane.id}"] = saved
     assert len(seen) == 17, sorted(seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -169,11 +169,11 @@ def test_mistakes_in_the_settings_are_told_on_the_screen(session: Path, isolated
 # The reader alone
 
 
-def keys(found: list[object]) -> str:
+def keys(found: Sequence[object]) -> str:
     return "".join(event.character or "?" for event in found if isinstance(event, events.Key))
 
 
-def pasted(found: list[object]) -> list[str]:
+def pasted(found: Sequence[object]) -> list[str]:
     return [event.text for event in found if isinstance(event, events.Paste)]
 
 
