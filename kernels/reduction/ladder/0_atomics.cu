@@ -1,9 +1,8 @@
 // The sum of a matrix, rung 0: a thread adds up EACH elements, then adds its sum to the result.
 //
 // Nothing is below. Neighbouring threads read neighbouring elements, BLOCK elements before their next ones, which
-// is right; but all of them add to the same address. The L2 cache does such additions one after the other (H200:
-// 1.8 ns each), so that the memory waits for one adder. The order changes from launch to launch, and the rounding
-// with it.
+// is right; but all of them add to the same address. The L2 cache does such additions one after the other, so that
+// the memory waits for one adder. The order changes from launch to launch, and the rounding with it.
 //
 // Knob: BLOCK, threads a block.
 

@@ -2,8 +2,8 @@
 //
 // Over rung 0: one atomic addition a block in place of one a thread. Half of the threads add the other half's
 // sums to their own, then half of these, until one is left. Each step costs a barrier. EACH must be large enough
-// for the atomic additions not to be the limit still (H200: 1.8 ns each, one after the other, so that blocks of
-// 256 elements took 478 µs at 8192×8192), and small enough for all multiprocessors to have blocks.
+// for the atomic additions, still one after the other, not to be the limit, and small enough for all multiprocessors
+// to have blocks.
 //
 // Knobs: BLOCK threads a block, a power of two; EACH elements a thread.
 

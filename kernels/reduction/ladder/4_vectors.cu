@@ -1,6 +1,6 @@
 // The sum of a matrix, rung 4: loads of 16 bytes, several in flight a thread.
 //
-// Over rung 3: what limits a read is how many bytes are under way, about 32 KB a multiprocessor on an H200.
+// Over rung 3: what limits a read is how many bytes are under way: latency times bandwidth must be, all the time.
 // UNROLL independent loads of 16 bytes a thread make them, with a quarter of the instructions.
 //
 // Knobs: BLOCK threads a block, at most BLOCKS blocks (only the launch depends on it), UNROLL loads a thread.
