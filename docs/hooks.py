@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 sys.path.insert(0, str(Path(__file__).parent))
 from cli_reference import render
 from counter_reference import render as render_counters
+from key_reference import render as render_keys
 from ladder_reference import render as render_ladders
 
 ROOT = Path(__file__).parent.parent
@@ -38,5 +39,6 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the pages that are made from the code."""
     files.append(File.generated(config, "reference/cli.md", content=render()))
     files.append(File.generated(config, "reference/counters.md", content=render_counters()))
+    files.append(File.generated(config, "reference/keys.md", content=render_keys()))
     files.append(File.generated(config, "reference/ladders.md", content=render_ladders()))
     return files

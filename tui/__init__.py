@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .sources import RunSource
 
+SWITCH_S = 0.001  # a poll in another thread mustn't hold up a key for longer
 _EXIT = {
     Lifecycle.FAILED: ExitCode.RUN_FAILED,
     Lifecycle.INTERRUPTED: ExitCode.RUN_FAILED,
@@ -128,6 +129,7 @@ def _run(first: Screen[None]) -> int:
     if "TEXTUAL_DRIVER" not in os.environ:  # in a browser the size is told so
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)  # a size that a shell exported would outvote the terminal's for good
+    sys.setswitchinterval(SWITCH_S)
     chosen = chosen_settings()
     app = WarpdeckApp(first, chosen)
     crash: Exception | None = None
