@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.model import Config, DeviceInfo, Status
+from .words import tame
 
 TOP = 50  # leaderboard entries kept
 FAILED = 50  # evaluations kept that failed
@@ -228,7 +229,7 @@ def entry_of(info: RunInfo | None, data: Mapping[str, Any], baseline: Entry | No
         variant=str(data["variant"]),
         config=data["config"],
         status=str(data["status"]),
-        message=str(data.get("message") or ""),
+        message=tame(data.get("message") or ""),
         step=data.get("step"),
         score_ms=score,
         score_ci_ms=ci,

@@ -10,6 +10,7 @@ from typing import Any
 
 from .entries import Entry
 from .events import Event, Kind
+from .words import tame
 
 ATTEMPTS = 1000  # kept, the latest ones
 RECENT = 128  # evaluations that no attempt has claimed yet
@@ -191,8 +192,8 @@ def _effort(params: Mapping[str, Any]) -> str:
 
 
 def _partial(state: LlmState, event: Event) -> LlmState:
-    name, text = str(event.data["id"]), str(event.data.get("text") or "")
-    reasoning = str(event.data.get("reasoning") or "")
+    name, text = str(event.data["id"]), tame(event.data.get("text") or "")
+    reasoning = tame(event.data.get("reasoning") or "")
 
     def longer(request: Request) -> Request:
         if request.id != name:
@@ -294,11 +295,11 @@ KINDS = frozenset(_HANDLERS)
 
 
 def _words(value: Any) -> str:
-    return "" if value is None else str(value)[:WORDS]
+    return "" if value is None else tame(str(value)[:WORDS])
 
 
 def _tail(value: Any) -> str:
-    return "" if value is None else str(value)[-TAIL:]
+    return "" if value is None else tame(str(value)[-TAIL:])
 
 
 def _number(value: Any) -> int | None:

@@ -14,6 +14,7 @@ from .entries import Entry, RunInfo, entry_of, ranked, ratio, replaced, with_fai
 from .events import Event, Kind, Lifecycle
 from .llm_state import LlmState
 from .series import Series
+from .words import tame
 
 MESSAGES = 200
 RECORDS = 50
@@ -263,7 +264,7 @@ def _sample(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 
 def _message(state: RunState, event: Event, changes: dict[str, Any]) -> None:
-    message = Message(event.t, str(event.data.get("level", "info")), str(event.data["text"]))
+    message = Message(event.t, str(event.data.get("level", "info")), tame(event.data["text"]))
     changes["messages"] = (*state.messages[-(MESSAGES - 1) :], message)
 
 
@@ -287,7 +288,7 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
 
 def _state(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     changes["lifecycle"] = Lifecycle(event.data["state"])
-    changes["reason"] = str(event.data.get("reason") or "")
+    changes["reason"] = tame(event.data.get("reason") or "")
     changes["exit_code"] = event.data.get("exit_code")
     if changes["lifecycle"].final:
         changes["llm"] = llm_state.interrupted(state.llm)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 NONE = "–"
+# What commands a terminal, or turns the direction of the text after it.
+_COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def time_text(ms: Any) -> str:
@@ -41,6 +46,11 @@ def percent_text(share: Any) -> str:
 def config_text(config: Mapping[str, Any]) -> str:
     """ "block_size=256 reg_cap=0"."""
     return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def tame(text: Any) -> str:
+    """A text of others, as it may be shown on a terminal; tabs and ends of lines stay."""
+    return _COMMANDS.sub(" ", str(text))
 
 
 def clipped(text: Any, most: int) -> str:

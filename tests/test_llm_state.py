@@ -55,6 +55,31 @@ def test_classic_runs_have_none():
     assert state.llm is None
 
 
+def test_nothing_that_a_model_wrote_commands_a_terminal():
+    words = "\x1b]0;title\x07 \x1b[2J \x9b31m \u202etxet\u202c\x08 é\n[b]tab\t"
+    events = [
+        ("start", START),
+        ("message", {"level": "info", "text": words}),
+        ("node", {"node": "propose", "detail": words}),
+        ("request", {"id": "r1", "purpose": "propose", "model": "m"}),
+        ("partial", {"id": "r1", "text": words, "reasoning": words}),
+        ("attempt", {"attempt": 1, "idea": words, "summary": words, "candidate": "a", "verdict": words}),
+        ("evaluation", {**judged("a", "compile_error", None), "message": words}),
+    ]
+    asked = reduce_all(Event(i + 1, 1000.0 + i, kind, data) for i, (kind, data) in enumerate(events))
+    told = ("response", answer("r1", text=words, reasoning=words))
+    done = reduce(asked, Event(20, 1020.0, *told))
+    done = reduce(done, Event(21, 1021.0, "state", {"state": "failed", "reason": words}))
+    assert asked.llm and done.llm and done.llm.answer
+    (request,), (attempt,) = asked.llm.requests, done.llm.attempts
+    assert attempt.entry
+    shown = [request.text, request.reasoning, done.reason, done.messages[0].text, done.failed[0].message]
+    shown += [attempt.idea, attempt.summary, attempt.verdict, attempt.entry.message]
+    shown += [done.llm.detail, done.llm.answer.text, done.llm.reasoning]
+    clean = " ]0;title   [2J  31m  txet   é\n[b]tab\t"
+    assert shown == [clean] * len(shown)
+
+
 def test_an_attempt_is_told_twice_and_finds_its_evaluation_either_way():
     told = {"attempt": 1, "parent": None, "idea": "tile it", "summary": "32×32 tiles", "variant": "a1"}
     told |= {"candidate": "a", "source": "artifacts/attempts/1.cu", "launches": {"256": [{"entry": "k"}]}}
