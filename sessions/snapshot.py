@@ -7,6 +7,7 @@ rows of its last, unfinished block.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,10 @@ from .series import BLOCK, Series
 from .state import Message, Record, RunState
 
 VERSION = 4  # of the state and this encoding; snapshots of another version are ignored
+# How JSON writes a control character but for tabs and ends of lines, or one that turns the direction of text.
+_COMMANDS = re.compile(
+    rb"(?<!\\)(?:\\\\)*\\(?:[bfr]|u(?:00[01]|007f|00[89]|061c|200[ef]|202[89a-e]|206[6-9]))"
+)
 
 
 def encode(state: RunState) -> tuple[bytes, bytes]:
@@ -51,6 +56,15 @@ def encode(state: RunState) -> tuple[bytes, bytes]:
     full = len(state.steps) // BLOCK
     text = json.dumps(data, separators=(",", ":")).encode()
     return zlib.compress(text, 1), state.steps.block(full)
+
+
+def is_tame(data: bytes) -> bool:
+    """Whether no text in it commands a terminal. What `encode` made of events may be shown; but a snapshot
+    may be an older warpdeck's, or come with a session that was made to harm."""
+    try:
+        return not _COMMANDS.search(zlib.decompress(data))
+    except zlib.error:
+        return False
 
 
 def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:

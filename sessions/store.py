@@ -288,7 +288,8 @@ class SessionStore:
             for length, data, tail in rows:
                 # A damaged snapshot costs time, not the session: the events are the truth.
                 with suppress(ValueError):
-                    return self._restore(length // BLOCK, data, tail)
+                    if snapshot.is_tame(data):
+                        return self._restore(length // BLOCK, data, tail)
         return RunState()
 
     def _restore(self, full: int, data: bytes, tail: bytes) -> RunState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from typing import Any
 
 import numpy as np
@@ -347,6 +348,18 @@ def test_damaged_snapshots_cost_time_not_the_session(tmp_path):
         session.append_many(("step", {"step": i, "reward": i}) for i in range(3000))
         session._db.execute("DELETE FROM series WHERE block = 1")
         assert session.state() == reduce_all(session.events())
+
+
+def test_a_snapshot_that_commands_a_terminal_is_passed_over(tmp_path):
+    with SessionStore.create(tmp_path, "s", {}) as session:
+        session.append_many(("message", {"text": "red \u2026 😀 \\u001b"}) for _ in range(3000))
+        kept = [row[0] for row in session._db.execute("SELECT data FROM snapshot")]
+        assert kept and all(snapshot.is_tame(data) for data in kept)
+        for hostile in (b"\\u001b", b"\\b", b"\\u009b", b"\\u202e", b"\\\\\\u0007"):
+            changed = zlib.compress(zlib.decompress(kept[-1]).replace(b"red", hostile))
+            assert not snapshot.is_tame(changed)
+            session._db.execute("UPDATE snapshot SET data = ?", (changed,))
+            assert session.state() == reduce_all(session.events())
 
 
 def test_the_state_at_a_step_is_the_first_that_reaches_it(tmp_path):
