@@ -107,12 +107,19 @@ def _progress() -> Iterator[Callable[[RunState], None]]:
         yield lambda state: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total}"),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -126,17 +133,9 @@ def _progress() -> Iterator[Callable[[RunState], None]]:
             text = f"{state.info.workload}, {state.device_label}"
             if best is not None:
                 text += f", best {best:.3f}×"
-            progress.update(task, description=text, completed=state.evaluations, total=_total(state))
+            progress.update(task, description=text, completed=state.evaluations, total=state.info.steps)
 
         yield draw
-
-
-def _total(state: RunState) -> int | None:
-    """Evaluations to expect: the budget, or the whole space if that is smaller."""
-    if state.info is None:
-        return None
-    known = [n for n in (state.info.steps, state.info.data.get("total_configs")) if n]
-    return min(known, default=None)
 
 
 def _stop(launched: Launched) -> None:

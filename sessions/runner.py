@@ -32,6 +32,7 @@ from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
 from .authoring import whole
+from .budgets import ALL_STEPS
 from .devices import SharedDevice
 from .events import AGENT_KINDS, Kind, Lifecycle
 from .explain import explain
@@ -352,8 +353,13 @@ class _Run:
 
     def _start(self, spec: RunSpec, bench: Bench) -> None:
         """Log the `start` event; a resumed run repeats its first one with what was asked for now."""
-        # No agent evaluates a configuration twice, so a space may end before the budget does.
-        budget = {"steps": min(spec.steps, len(bench.configs())), "time_limit_s": spec.time_limit_s}
+        steps: int | None = spec.steps
+        if not registry.agent_spec(spec.agent).needs_context:
+            # No agent evaluates a configuration twice, so a space may end before the budget does.
+            steps = min(spec.steps, len(bench.configs()))
+        elif spec.steps >= ALL_STEPS:
+            steps = None  # an agent of sources ends with them; the space is that of its first one only
+        budget = {"steps": steps, "time_limit_s": spec.time_limit_s}
         if self._before.info is not None:
             self._log.sink(Kind.START, {**self._before.info.data, **budget})
             return

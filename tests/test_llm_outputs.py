@@ -155,6 +155,7 @@ def test_the_ladder_leaves_the_same_without_a_model(isolated_home: Path) -> None
     }
     assert "#define BLOCK_M" in (artifacts / "attempts/attempt-001.cu").read_text()
     assert document["origins"] == {} and document["notes"] == [] and document["model"] is None
+    assert steps_of(artifacts.parent) == 2
 
 
 def test_a_whole_workload_of_parts_needs_no_model(isolated_home: Path) -> None:
@@ -171,9 +172,18 @@ def test_a_whole_workload_of_parts_needs_no_model(isolated_home: Path) -> None:
         "--input-cases",
         "c.json",
     )
-    document = ran(isolated_home, *parts, "--agent", "ladder", "--workload-dir", "w")
+    document = ran(isolated_home, *parts, "--agent", "ladder", "--workload-dir", "w", "--session", "parts")
     assert document["counts"] == {"ok": 1} and document["origins"]["reference"] == "given"
     assert document["notes"] == [] and load_workload(isolated_home / "w").name == "rowsum"
+    assert steps_of(isolated_home / "sessions/parts") is None  # as many as there are rungs to try
+
+
+def steps_of(folder: Path) -> int | None:
+    """What the dashboard counts the steps against."""
+    with SessionStore.open(folder) as store:
+        info = store.state().info
+    assert info is not None
+    return info.steps
 
 
 def test_what_can_not_be_gone_on_with(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
