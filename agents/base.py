@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,40 @@ class NullControl:
 
     def check(self) -> None:
         """Return at once."""
+
+
+class OutOfTime(Stop):
+    """Raised by `Limited.check`: the time is up."""
+
+
+class Limited:
+    """A control that also stops when time is up. Time spent paused doesn't count.
+
+    Args:
+        control: Pauses and stops.
+        limit_s: Seconds from now.
+        clock: Seconds; injected by tests.
+    """
+
+    def __init__(self, control: Control, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._control, self._clock = control, clock
+        self._lock = threading.Lock()
+        self._end = clock() + limit_s
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self._clock() >= self._end
+
+    def check(self) -> None:
+        """As `Control.check`. Raises `OutOfTime` too."""
+        before = self._clock()
+        self._control.check()
+        paused = self._clock() - before
+        with self._lock:
+            self._end = max(self._end, self._end + paused)
+        if self.late:
+            raise OutOfTime
 
 
 @dataclass(frozen=True)
@@ -160,7 +195,7 @@ def search(
         bench: Judges configurations and logs their `evaluation` events.
         strategy: Proposes what to judge.
         steps: Budget of evaluations, failures and those in `told` included.
-        control: Pauses and stops.
+        control: Pauses and stops. A `Limited` one that the strategy has, too, ends its waiting in time.
         sink: Receives one `step` event per evaluation: step (from 1), reward (speedup - 1, or
             `FAILURE_REWARD`), speedup (None if it failed), best_speedup, variant, config, status. The bench's
             own sink if None.
@@ -169,6 +204,8 @@ def search(
         clock: Seconds; injected by tests.
     """
     control = control or NullControl()
+    if time_limit_s is not None:
+        control = Limited(control, time_limit_s, clock)
     emit = sink or bench.emit
     done = 0
     best: float | None = None
@@ -176,17 +213,9 @@ def search(
         strategy.tell(proposal, evaluation)
         best = _better(best, bench.speedup(evaluation))
         done += 1
-    end = None if time_limit_s is None else clock() + time_limit_s
-
-    def pause_point() -> None:
-        nonlocal end
-        before = clock()
-        control.check()
-        if end is not None:
-            end += clock() - before
 
     def late() -> bool:
-        return end is not None and clock() >= end
+        return isinstance(control, Limited) and control.late
 
     asked: deque[Proposal] = deque()
 
@@ -201,7 +230,7 @@ def search(
             yield proposal
 
     try:
-        pause_point()
+        control.check()
         while done < steps and not late():
             before = done
             evaluations = bench.evaluate_many(ask(min(strategy.lookahead or steps, steps - done)))
@@ -212,9 +241,7 @@ def search(
                     best = _better(best, speedup)
                     done += 1
                     emit("step", step_of(done, evaluation, speedup, best))
-                    pause_point()
-                    if late():
-                        break
+                    control.check()
             finally:
                 close = getattr(evaluations, "close", None)
                 if close is not None:
@@ -222,6 +249,8 @@ def search(
             if done == before:
                 detail = getattr(strategy, "stopped", None) or "every configuration was tried"
                 return SearchReport(done, "time") if late() else SearchReport(done, "exhausted", detail)
+    except OutOfTime:
+        pass
     except Stop:
         return SearchReport(done, "stopped")
     end_of = getattr(strategy, "end", None)

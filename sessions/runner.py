@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..agents import registry
-from ..agents.base import Context, SearchReport, search, step_of
+from ..agents.base import Context, Control, Limited, SearchReport, search, step_of
 from ..agents.primed import Primed
 from ..core import sandbox
 from ..core.bench import Bench, performance_cases
@@ -272,23 +272,22 @@ class _Run:
         )
 
     def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation]) -> SearchReport:
-        context = self._context()
+        control: Control = self._control
+        if spec.time_limit_s is not None:
+            control = Limited(control, max(spec.time_limit_s - self._before.active_s, 0.0))
+        context = replace(self._context(), control=control)
         strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options, context=context)
         if spec.first:
             strategy = Primed(strategy, spec.first, bench.space)
-        limit = spec.time_limit_s
-        if limit is not None:
-            limit = max(limit - self._before.active_s, 0.0)
         self._searching = True
         try:
             return search(
                 bench,
                 strategy,
                 steps=spec.steps,
-                control=self._control,
+                control=control,
                 sink=self._log.sink,
                 told=[(proposal_of(evaluation, spec), evaluation) for evaluation in told],
-                time_limit_s=limit,
             )
         finally:
             self._searching = False

@@ -9,7 +9,7 @@ from llm_runs import Run, beam_answer, propose
 from llm_server import LlmServer
 from llm_steps import answer, call, cut, hang, huge, overflow, quota, raw, refusal, status
 
-from warpdeck.agents.base import Context, Stop, search
+from warpdeck.agents.base import Context, Limited, NullControl, Stop, search
 from warpdeck.agents.llm.errors import LlmError
 from warpdeck.agents.llm.loop import LlmAgent
 from warpdeck.agents.llm.settings import LlmSettings
@@ -210,6 +210,16 @@ def test_time_ends_the_run(tmp_path):
         run = Run(tmp_path, server, stagnation=0)
         report = search(run.bench, run.agent, steps=50, time_limit_s=20, clock=lambda: float(next(seconds)))
     assert report.reason == "time" and report.steps < 20
+
+
+def test_time_ends_a_request_that_hangs(tmp_path, server):
+    control = Limited(NullControl(), 20.0, clock=lambda: 100.0 if server.asked else 0.0)
+    server.say(hang())
+    run = Run(tmp_path, server)
+    context = Context(tmp_path, run.context.emit, control=control)
+    run.agent = LlmAgent(run.bench, context, LlmSettings(base_url=server.url))
+    report = search(run.bench, run.agent, steps=5, control=control)
+    assert (report.reason, report.steps) == ("time", 1)
 
 
 def test_a_stop_while_the_model_thinks_ends_the_run(tmp_path, server):
