@@ -66,7 +66,7 @@ def root(
     Without a command, on a terminal: the dashboard's start screen.
 
     stdout is data, stderr is messages. Exit codes: 0 ok, 1 run failed, 2 usage, 3 no GPU or driver,
-    4 budget or time limit, 5 verification failed, 130 interrupted.
+    4 time limit, 5 verification failed, 130 interrupted.
     """
     set_quiet(quiet)
     options.dashboard(theme, readonly=readonly, mouse=mouse)

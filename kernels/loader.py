@@ -51,6 +51,7 @@ from .schema import Table, parse_workload
 
 BUNDLED = Path(__file__).parent
 _PACKAGE = BUNDLED.parent
+MAX_SOURCE_BYTES = 4 << 20  # of one file
 FOREIGN = "FOREIGN"  # a file that marks a folder whose code came from elsewhere: it runs only in a sandbox
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -116,9 +117,12 @@ def source_hash(file: Path) -> str:
         if path in found:
             continue
         try:
-            found[path] = path.read_bytes()
+            with path.open("rb") as source:
+                found[path] = source.read(MAX_SOURCE_BYTES + 1)
         except OSError as e:
             raise UsageError(f"{path}: can't read the source: {e.strerror}") from None
+        if len(found[path]) > MAX_SOURCE_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_SOURCE_BYTES >> 20} MiB; that is no kernel's source")
         todo += _siblings(path, found[path])
     digest = hashlib.sha256()
     for path in sorted(found, key=lambda p: (p != file.resolve(), p.name)):

@@ -431,3 +431,11 @@ def test_reference_module(tmp_path):
     remote = replace(workload, trust=Trust.REMOTE)
     with pytest.raises(WarpdeckError, match="only in a sandbox"):
         remote.reference_module()
+
+
+def test_a_file_that_is_too_large_is_no_source(tmp_path):
+    write(tmp_path, AXPY)
+    with (tmp_path / "kernel.cu").open("a") as kernel:
+        kernel.write("// padding\n" * (5 << 17))
+    with pytest.raises(UsageError, match=r"kernel\.cu: larger than 4 MiB"):
+        load_workload(tmp_path)
