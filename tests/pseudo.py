@@ -20,17 +20,21 @@ _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 
 
 class Pseudo:
-    """A process on a terminal of its own. Use in a `with` statement."""
+    """A process on a terminal of its own: Python, or any command. Use in a `with` statement."""
 
-    def __init__(self, arguments: Sequence[str], size: tuple[int, int] = (120, 40)) -> None:
+    def __init__(
+        self, arguments: Sequence[str], size: tuple[int, int] = (120, 40), *, python: bool = True
+    ) -> None:
         self._controller, self._terminal = pty.openpty()
         self.resize(*size)
         self.modes = termios.tcgetattr(self._terminal)
-        environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+        environment = {
+            k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "TMUX")
+        }
         environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.written = b""
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, *arguments] if python else list(arguments),
             stdin=self._terminal,
             stdout=self._terminal,
             stderr=self._terminal,

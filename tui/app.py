@@ -15,6 +15,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from . import palette
@@ -24,6 +25,7 @@ from .reading import plain
 from .settings import Settings, save_theme
 from .themes import COLOUR_BLIND, DARK, THEMES
 
+LEAST = (60, 16)  # columns and rows; with fewer a screen shows one line
 TOLD_S = 20  # seconds that a mistake in the settings stays on the screen
 
 
@@ -59,6 +61,7 @@ class WarpdeckApp(App[int]):
         self.settings = Settings() if settings is None else settings
         self.crash: Exception | None = None
         self._first = first
+        self._focused_last: Widget | None = None
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = self.settings.theme
@@ -120,7 +123,19 @@ class WarpdeckApp(App[int]):
         """Nothing pasted may command the terminal or be endless, whatever driver it came through."""
         if isinstance(event, events.Paste):
             event.text = plain(event.text)
+        elif isinstance(event, events.Resize):
+            small = event.size.width < LEAST[0] or event.size.height < LEAST[1]
+            if small:
+                self._focused_last = self._focused_last or self.focused
+            elif self._focused_last is not None:
+                pane, self._focused_last = self._focused_last, None
+                self.call_after_refresh(self._refocus, pane)
         await super().on_event(event)
+
+    def _refocus(self, pane: Widget) -> None:
+        """What had the focus before a terminal became too small to show it has it again."""
+        if pane.is_attached and pane.screen is self.screen:
+            pane.focus()
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

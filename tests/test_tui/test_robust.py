@@ -153,6 +153,9 @@ async def test_any_size_and_back() -> None:
                 assert "▶ running" in console.text, (width, height)
             elif width >= 20:
                 assert "60×16, this terminal" in console.text, (width, height)
+            focused = console.screen.focused
+            if width >= 60 and height >= 16:
+                assert focused is not None and focused.id == "leaderboard", (width, height)
             for key in ("question_mark", "q", "p", "z", "z", "j", "1", "x", "n"):
                 await console.press(key)
             await console.press("4")

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import synthetic
+from pseudo import Pseudo
 
 from warpdeck.kernels import load_workload
 
@@ -57,6 +59,18 @@ class Terminal:
             assert time.monotonic() < deadline, f"never saw {seen}; the screen is\n{screen}"
             time.sleep(0.05)
         return screen
+
+    def tmux(self, *command: str) -> str:
+        """A command of tmux's, and what it prints."""
+        return subprocess.run([*self._tmux, *command], check=True, capture_output=True, text=True).stdout
+
+    @contextmanager
+    def client(self, width: int, height: int) -> Iterator[Pseudo]:
+        """Somebody who looks at the session, on a terminal of such a size, and detaches."""
+        with Pseudo([*self._tmux, "attach"], (width, height), python=False) as looking:
+            yield looking
+            self.tmux("detach-client")
+            looking.end()
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], check=False)
@@ -136,3 +150,111 @@ def test_a_killed_console_leaves_a_clean_terminal(tmp_path: Path, terminal: Term
     terminal.until(prompt)
     terminal.type("echo $((6 * 7))")
     terminal.until("42")
+
+
+def pause(terminal: Terminal) -> None:
+    """As soon as the run goes: on a recording it would be over in seconds."""
+    terminal.until(lambda screen: re.search(r"▶ running · step [1-9]", screen) is not None)
+    terminal.send("Space")
+    terminal.until("‖ paused")
+
+
+def test_detached_and_attached_by_others_of_other_sizes(tmp_path: Path, terminal: Terminal) -> None:
+    """tmux itself is left and come back to while a run goes on, and a copy reaches its buffer."""
+    recording = synthetic.write(tmp_path, load_workload("softmax"), "full", [256])[0]
+    terminal.tmux("set-option", "-s", "set-clipboard", "on")
+    terminal.tmux("set-option", "-g", "window-size", "latest")
+    terminal.until("ready$")
+    terminal.type(
+        f"{sys.executable} -m warpdeck tune softmax --agent random --device recorded:{recording} --size 256"
+        " --steps 5000"
+    )
+    pause(terminal)
+    for width, height in ((120, 41), (81, 25), (20, 6), (200, 60)):
+        with terminal.client(width, height) as looking:
+            if width >= 60:
+                looking.until("Leaderboard")
+                # A mouse as old terminals tell it, and as new ones do; then ctrl+p.
+                looking.send(b"\x1b[M \xf0\xf1\x1b[<35;199;59M\x10")
+                terminal.until("Search for commands")
+                looking.send(b"\x1b")
+                terminal.until(lambda screen: "Search for commands" not in screen)
+            else:
+                terminal.until("60×16")
+        terminal.until(lambda screen: screen.strip() != "")
+    terminal.resize(120, 40)
+    terminal.until("‖ paused")
+    terminal.send("y")
+    terminal.until("copied")
+    assert "--knob" in terminal.tmux("show-buffer")
+    terminal.send("x")
+    terminal.until("Stop the run?")
+    terminal.send("y")
+    terminal.until("◼ cancelled")
+    terminal.send("q")
+    terminal.until(prompt)
+
+
+def test_a_run_started_in_the_dashboard(terminal: Terminal) -> None:
+    """The start screen's form starts it, on the recording that ships; a read-only dashboard looks on."""
+    warpdeck = f"{sys.executable} -m warpdeck"
+    terminal.until("ready$")
+    terminal.type(warpdeck)
+    terminal.until("no sessions yet")
+    terminal.send("n")
+    terminal.until("$ warpdeck tune softmax")
+
+    def started(screen: str) -> bool:
+        if "^s Start" in screen:  # what the form says is still looked at: until then it can't be started
+            terminal.send("C-s")
+        return re.search(r"▶ running|✔ finished", screen) is not None
+
+    terminal.until(started)
+    terminal.send("C-q")
+    terminal.until(lambda screen: "Quit the console?" in screen or "1 session" in screen)
+    terminal.send("y")
+    terminal.until("1 session")
+    terminal.send("q")
+    terminal.until(prompt)
+    terminal.type("clear")
+    terminal.type(f"{warpdeck} --readonly --theme high-contrast attach last")
+    terminal.until("READ ONLY")
+    terminal.send("x")
+    terminal.until(lambda screen: "doesn't stop" in screen or "✔ finished" in screen)
+    terminal.send("C-q", "C-q")
+    terminal.until(prompt)
+
+
+def test_a_crash_leaves_the_run_and_the_terminal(tmp_path: Path, terminal: Terminal) -> None:
+    recording = synthetic.write(tmp_path, load_workload("softmax"), "full", [256])[0]
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "import sys\n"
+        "from warpdeck.cli.app import run\n"
+        "from warpdeck.tui.screens.run import RunScreen\n"
+        "def action_copy(self):\n"
+        "    raise RuntimeError('injected')\n"
+        "RunScreen.action_copy = action_copy\n"
+        "sys.exit(run(sys.argv[1:]))\n"
+    )
+    terminal.until("ready$")
+    terminal.type(
+        f"{sys.executable} {broken} tune softmax --agent random --device recorded:{recording} --size 256"
+        " --steps 5000"
+    )
+    pause(terminal)
+    terminal.send("y")
+    screen = terminal.until(prompt)
+    assert "the dashboard crashed: RuntimeError: injected; the traceback is in" in screen.replace("\n", "")
+    assert "the run goes on" in screen
+    (report,) = re.findall(r"(\S+/warpdeck-traceback-\S+\.txt)", screen.replace("\n", ""))
+    Path(report).unlink()
+    terminal.type("clear")
+    terminal.type(f"{sys.executable} -m warpdeck attach last")
+    terminal.until("‖ paused")
+    terminal.send("x")
+    terminal.until("Stop the run?")
+    terminal.send("y")
+    terminal.until("◼ cancelled")
+    terminal.send("q")
+    terminal.until(prompt)
