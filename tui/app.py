@@ -123,6 +123,8 @@ class WarpdeckApp(App[int]):
         """Nothing pasted may command the terminal or be endless, whatever driver it came through."""
         if isinstance(event, events.Paste):
             event.text = plain(event.text)
+        elif isinstance(event, events.MouseEvent) and not self._on_screen(event):
+            return  # from before a resize; Textual would take the focus away
         elif isinstance(event, events.Resize):
             small = event.size.width < LEAST[0] or event.size.height < LEAST[1]
             if small:
@@ -131,6 +133,9 @@ class WarpdeckApp(App[int]):
                 pane, self._focused_last = self._focused_last, None
                 self.call_after_refresh(self._refocus, pane)
         await super().on_event(event)
+
+    def _on_screen(self, event: events.MouseEvent) -> bool:
+        return 0 <= event.screen_x < self.size.width and 0 <= event.screen_y < self.size.height
 
     def _refocus(self, pane: Widget) -> None:
         """What had the focus before a terminal became too small to show it has it again."""

@@ -163,6 +163,18 @@ async def test_any_size_and_back() -> None:
         assert console.text.count("Leaderboard") == before.count("Leaderboard") == 1
 
 
+async def test_a_mouse_from_before_a_resize() -> None:
+    async with opened(FakeSource(run_events(20, LIVE))) as console:
+        focused = console.screen.focused
+        for x, y in ((500, 2), (2, 500), (120, 40)):
+            for kind in (events.MouseMove, events.MouseDown, events.MouseUp):
+                console.app.post_message(
+                    kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y)
+                )
+            await console.settle()
+        assert console.screen.focused is focused and focused is not None
+
+
 async def test_pasted_garbage_is_tame_wherever_it_goes() -> None:
     garbage = "".join(map(chr, range(256))) * 40_000  # 10 MB
     async with opened(FakeSource(run_events(20, LIVE))) as console:

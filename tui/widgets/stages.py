@@ -20,7 +20,7 @@ from ...telemetry.trace.summary import Range, Stage
 from ..braille import bar
 from ..export import Exported, Sheet
 from ..format import clip
-from ..palette import colours
+from ..palette import colours, ink
 from ..trace_view import count_words, time_words
 from .table import Column, Table, TableRow
 
@@ -145,13 +145,14 @@ longest range and makes the other stages faint.
         super().__init__(id=id)
         self.rows: tuple[StageRow, ...] = ()
         self.letters: Sequence[str] = ()
+        self.names: Sequence[str] = ()
         self.colours: Sequence[str] = ()
         self.border_title = "Stages"
 
     def show(self, rows: Sequence[StageRow], names: Sequence[str], letters: Sequence[str]) -> None:
         """Replace the rows; `names` and `letters` are those of all of the timeline's stages."""
         self.rows = tuple(rows)
-        self.letters, self.colours = letters, colours(names)
+        self.names, self.letters, self.colours = names, letters, colours(names)
         self.virtual_size = Size(1, LINES * len(self.rows) + 1)
         self.styles.max_height = LINES * len(self.rows) + 1 + self.gutter.height  # the rest is another's
         self.refresh()
@@ -164,6 +165,10 @@ longest range and makes the other stages faint.
         rows = [(r.sums.name, *_figures(r.sums), f"{100 * r.sums.share:.1f}%") for r in self.rows]
         right = (False, *[True] * (len(names) - 1))
         return Sheet("Stages", names, rows, right, [asdict(r.sums) for r in self.rows])
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self.colours = colours(self.names)
 
     def watch_cursor(self) -> None:
         """Keep the marked stage visible."""
@@ -191,7 +196,7 @@ longest range and makes the other stages faint.
     def _head(self, row: StageRow, width: int, style: Style, small: Style) -> Strip:
         """Letter and name, share as a bar and in words."""
         colour = self.colours[row.stage]
-        swatch = Style(color="#0f1317", bgcolor=colour, bold=True)
+        swatch = Style(color=ink(colour), bgcolor=colour, bold=True)
         share = f"{100 * row.sums.share:5.1f}%"
         name = min(12, max(6, width - 22))
         room = max(0, width - name - len(share) - 6)
