@@ -43,7 +43,7 @@ THEMES = {
     "dark": "for dark rooms and most terminals",
     "light": "dark text on a light background",
     "high-contrast": "white on black, strong frames",
-    "colour-blind": "the palette of Okabe and Ito; nothing is red against green",
+    "colour-blind": "the palette of Okabe and Ito",
 }
 FIELDS = tuple(f.name for f in fields(Settings) if f.name != "problems")
 
