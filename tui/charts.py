@@ -145,8 +145,8 @@ def _place(
 
 def _beyond(s: Series, limits: tuple[float, float, float, float]) -> str:
     """An arrow, where a constant is too far away to be drawn."""
-    if s.shape not in braille.PERIOD or limits[2] <= s.y[0] <= limits[3]:
-        return ""
+    if s.shape not in braille.PERIOD or not len(s.y) or limits[2] <= s.y[0] <= limits[3]:
+        return ""  # nothing of it is left on a logarithmic axis, say
     return " ↑" if s.y[0] > limits[3] else " ↓"
 
 

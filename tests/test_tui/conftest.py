@@ -6,13 +6,15 @@ import os
 import random
 import unicodedata
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual import events
+from textual.notifications import Notification
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from warpdeck.core.errors import WarpdeckError
 from warpdeck.sessions.events import Event
@@ -236,9 +238,19 @@ class Console:
         Every pause waits until all widgets have handled their messages, and then paints. Textual's own also
         sleeps until the process has been idle for 20 ms, which is most of a test's time.
         """
-        await self.app.workers.wait_for_complete()
+        for worker in list(self.app.workers):
+            with suppress(WorkerCancelled):  # a newer one of its group took its place
+                await worker.wait()
         for _ in range(2):
             await self.pilot.pause(0)
+
+    async def shows(self, words: str) -> bool:
+        """Whether the words come to the screen; a machine under load needs longer to notify."""
+        for _ in range(200):
+            if words in self.text:
+                return True
+            await self.pilot.pause(0.02)
+        return False
 
     async def press(self, *keys: str) -> None:
         for key in keys:
@@ -253,6 +265,12 @@ class Console:
             character = key if len(key) == 1 else None
         self.app.post_message(events.Key(key, character))
         await self.pilot.pause(0)
+
+
+@pytest.fixture(autouse=True)
+def words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was notified stays on the screen, however slow the machine is."""
+    monkeypatch.setattr(Notification, "time_left", property(lambda self: 3600.0))
 
 
 @asynccontextmanager

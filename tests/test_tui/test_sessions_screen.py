@@ -330,7 +330,7 @@ async def test_a_damaged_session_is_not_exported(three: Path, start: Opener) -> 
     async with start(three) as console:
         await console.press("G", "e")
         assert console.screen.marked.id == "broken" and console.app.screen is console.screen
-        assert "is not a session" in console.text
+        assert await console.shows("is not a session")
 
 
 async def test_read_only_changes_nothing(three: Path, start: Opener) -> None:
