@@ -132,11 +132,12 @@ class SourceScreen(Screen[None]):
         try:
             texts, pair = await asyncio.to_thread(_compared, sources, old, new, known)
         except WarpdeckError as error:
-            self.pane.show(None)
-            self._alert(str(error))
-            self.refresh_bindings()
+            if not self._gone:
+                self.pane.show(None)
+                self._alert(str(error))
+                self.refresh_bindings()
             return
-        if not self.is_attached:
+        if self._gone:
             return
         self._texts = texts  # of these two; others are read again
         notes = dict.fromkeys(text.note for text in texts.values() if text.note)
@@ -146,6 +147,11 @@ class SourceScreen(Screen[None]):
         self.pane.show(pair)
         self._describe()
         self.refresh_bindings()
+
+    @property
+    def _gone(self) -> bool:
+        """Whether the screen was left meanwhile; its panes go before it does."""
+        return not self.is_attached or not self.query("#alert")
 
     def _alert(self, words: str) -> None:
         alert = self.query_one("#alert", Static)
