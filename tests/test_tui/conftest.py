@@ -244,10 +244,10 @@ class Console:
         for _ in range(2):
             await self.pilot.pause(0)
 
-    async def shows(self, words: str) -> bool:
-        """Whether the words come to the screen; a machine under load needs longer to notify."""
+    async def told(self, words: str) -> bool:
+        """Whether a notification with these words comes to the screen, however its lines are broken there."""
         for _ in range(200):
-            if words in self.text:
+            if any(words in str(toast.render()) for toast in self.app.screen.query("Toast")):
                 return True
             await self.pilot.pause(0.02)
         return False

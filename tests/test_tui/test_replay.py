@@ -264,10 +264,10 @@ async def test_without_bookmarks_their_keys_are_not_offered(folder: Path, clock:
 async def test_damaged_bookmarks_are_told_and_the_replay_works(folder: Path, clock: Clock, kit: Any) -> None:
     (folder / "bookmarks.json").write_text("{")
     async with kit.open(ReplaySource(folder, clock=clock, start=20.2)) as console:
-        assert await console.shows("bookmarks.json is damaged")
+        assert await console.told("bookmarks.json is damaged")
         await console.press("b", "enter")
         await console.poll()
-        assert await console.shows("could not set a bookmark")
+        assert await console.told("could not set a bookmark")
         assert "step 20/60" in console.lines[1]
 
 
