@@ -153,7 +153,7 @@ def test_a_killed_console_leaves_a_clean_terminal(tmp_path: Path, terminal: Term
 
 
 def pause(terminal: Terminal) -> None:
-    """As soon as the run goes: on a recording it would be over in seconds."""
+    """As soon as the run goes: on a recording it is over in seconds, with the agent tpe in some more."""
     terminal.until(lambda screen: re.search(r"▶ running · step [1-9]", screen) is not None)
     terminal.send("Space")
     terminal.until("‖ paused")
@@ -166,7 +166,7 @@ def test_detached_and_attached_by_others_of_other_sizes(tmp_path: Path, terminal
     terminal.tmux("set-option", "-g", "window-size", "latest")
     terminal.until("ready$")
     terminal.type(
-        f"{sys.executable} -m warpdeck tune softmax --agent random --device recorded:{recording} --size 256"
+        f"{sys.executable} -m warpdeck tune softmax --agent tpe --device recorded:{recording} --size 256"
         " --steps 5000"
     )
     pause(terminal)
@@ -239,7 +239,7 @@ def test_a_crash_leaves_the_run_and_the_terminal(tmp_path: Path, terminal: Termi
     )
     terminal.until("ready$")
     terminal.type(
-        f"{sys.executable} {broken} tune softmax --agent random --device recorded:{recording} --size 256"
+        f"{sys.executable} {broken} tune softmax --agent tpe --device recorded:{recording} --size 256"
         " --steps 5000"
     )
     pause(terminal)
