@@ -12,6 +12,7 @@ import ast
 import difflib
 import operator
 import sys
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -153,13 +154,18 @@ def _compile(text: str, names: frozenset[str] | None) -> Expr:
     return Expr(text, frozenset(compiler.used), evaluate)
 
 
+# Until Python 3.11.5 two threads that parse at the same time disturb each other (SystemError).
+PARSING = threading.Lock()
+
+
 def _parsed(text: str, most: int = MAX_TEXT) -> ast.expr:
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"expression {text!r} is empty; write a number or a formula")
     if len(text) > most:
         raise UsageError(f"expression {text[:40]!r}… has {len(text)} characters; at most {most}")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with PARSING:
+            return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as e:
         raise UsageError(f"expression {_cut(text)!r}, position {e.offset or 1}: {e.msg}") from None
     except (ValueError, RecursionError, MemoryError):

@@ -43,7 +43,7 @@ import tomllib
 from pathlib import Path
 
 from ..core.errors import UsageError
-from ..core.expr import near
+from ..core.expr import PARSING, near
 from ..core.model import Trust
 from ..core.workload import Workload
 from ..telemetry.trace.marking import MODULE
@@ -151,7 +151,8 @@ def _siblings(path: Path, text: bytes) -> list[Path]:
 
 def _imported(path: Path, text: bytes) -> list[Path]:
     try:
-        tree = ast.parse(text, filename=str(path))
+        with PARSING:
+            tree = ast.parse(text, filename=str(path))
     except (SyntaxError, ValueError) as e:
         raise UsageError(f"{path}: {e}") from None
     files = []
