@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+import threading
+import time
+
+LOOK_S = 1.0  # between two looks at whether the server lives
 
 
 def main() -> int:
@@ -15,8 +21,16 @@ def main() -> int:
 
     from . import configure, run_start
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), name="server", daemon=True).start()
     configure(theme=asked.theme, readonly=asked.readonly)
     return run_start()
+
+
+def _end_with(server: int) -> None:
+    """A server that was killed can't tell its tabs, and the end of its input doesn't end Textual's driver."""
+    while os.getppid() == server:
+        time.sleep(LOOK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

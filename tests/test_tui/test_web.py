@@ -206,6 +206,15 @@ async def test_a_tab_is_a_dashboard_of_its_own(isolated_home: Path, client: aioh
         assert server.process.returncode == 0 and "Traceback" not in err
 
 
+async def test_a_killed_server_leaves_no_tab(client: aiohttp.ClientSession) -> None:
+    async with serving() as server, tab(server, client) as opened:
+        await opened.until("no sessions yet")
+        (process,) = server.tabs
+        server.process.kill()
+        await opened.end()
+        await gone(process)
+
+
 async def test_as_many_tabs_as_the_machine_bears(client: aiohttp.ClientSession) -> None:
     from warpdeck.tui.settings import Settings
     from warpdeck.tui.web import TABS, GuardedServer
