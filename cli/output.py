@@ -30,7 +30,7 @@ _CONTROL = re.compile(
 ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
-class _ReaderGone(Exception):
+class ReaderGone(Exception):
     """Nobody reads stdout any more. Not an OSError: Typer would leave with 1 on those."""
 
 
@@ -109,7 +109,7 @@ def _write(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        raise _ReaderGone from None
+        raise ReaderGone from None
 
 
 def _plain(value: Any) -> Any:
@@ -153,7 +153,7 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         _stderr("warpdeck: interrupted")
         return ExitCode.INTERRUPTED
-    except (_ReaderGone, BrokenPipeError):
+    except (ReaderGone, BrokenPipeError):
         # The reader (`head`, say) has seen enough. Keep Python from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK

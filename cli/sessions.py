@@ -20,22 +20,32 @@ if TYPE_CHECKING:
 
 Session = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="A session's name, a unique beginning of it, a path, or `last`."),
+    typer.Argument(
+        metavar="SESSION",
+        help="A session's name, a unique beginning of it, a path, `last`, or a bundled name.",
+    ),
 ]
 
 
 @sessions_app.command("list")
 def sessions_list(as_json: options.Json = False) -> None:
-    """List the sessions, newest first. A damaged one is shown as such."""
+    """List the sessions, newest first. A damaged one is shown as such.
+
+    Bundled sessions are unpacked among them when they are first asked for by name.
+    """
+    from ..sessions import examples
     from ..sessions.listing import list_sessions
 
     found = list_sessions()
+    packed = [name for name in examples.names() if name not in {info.id for info in found}]
     for info in found:
         if info.error:
             warning(info.error)
     if as_json:
-        json_document({"sessions": [info.to_json() for info in found]})
+        json_document({"sessions": [info.to_json() for info in found], "bundled": packed})
         return
+    if packed:
+        message(f"bundled, to show or replay by name: {', '.join(packed)}")
     if not found:
         message("no sessions yet; `warpdeck tune softmax` makes one")
         return
@@ -61,11 +71,11 @@ def sessions_list(as_json: options.Json = False) -> None:
 @sessions_app.command("show")
 def sessions_show(session: Session = "last", as_json: options.Json = False) -> None:
     """Show a session: its result, how it ended, its files."""
-    from ..sessions import paths
+    from ..sessions import examples
     from ..sessions.listing import show
     from .results import show_result
 
-    document = show(paths.resolve(session))
+    document = show(examples.resolve(session))
     if as_json:
         json_document(document)
         return
@@ -90,10 +100,10 @@ def sessions_compare(
     as_json: options.Json = False,
 ) -> None:
     """Compare sessions: best, intervals, statuses, budgets, best configurations side by side."""
-    from ..sessions import paths
+    from ..sessions import examples
     from ..sessions.comparing import compare
 
-    found = compare([paths.resolve(session) for session in sessions])
+    found = compare([examples.resolve(session) for session in sessions])
     if as_json:
         json_document(found.to_json())
         return
@@ -134,13 +144,13 @@ def sessions_export(
     ] = None,
 ) -> None:
     """Export a session: packed (to import elsewhere), as CSV or JSON, as a report, or its best kernel."""
-    from ..sessions import paths
+    from ..sessions import examples
 
     if csv + as_json + best + (html is not None) > 1:
         raise UsageError("--csv, --json, --best and --html exclude each other")
     if html is not None and target is not None:
         raise UsageError(f"--html names its own file: leave {target} out")
-    folder = paths.resolve(session)
+    folder = examples.resolve(session)
     if html is not None:
         _export_html(folder, html)
         return

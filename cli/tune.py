@@ -129,8 +129,8 @@ def tune(
 ) -> int:
     """Search for the fastest configuration of a workload, or with --agent llm for a faster kernel.
 
-    On a terminal the dashboard opens; quitting it leaves the run going. Headless, Ctrl-C stops the run
-    after the present evaluation. The session is kept either way.
+    On a terminal the dashboard opens; quitting it leaves the run going. Headless, Ctrl-C, SIGTERM and a
+    hangup stop the run after the present evaluation. The session is kept either way.
 
     --agent ladder climbs a workload's CUDA C++ variants, --agent llm lets a model rewrite them (the extra
     llm; the key from OPENAI_API_KEY or `.env`). Instead of a WORKLOAD, --description and the parts that you

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ExitCode, WarpdeckError
-from .output import error, json_document, json_line, message, stderr_is_terminal, warning
+from .output import ReaderGone, error, json_document, json_line, message, stderr_is_terminal, warning
 from .results import show_result
 
 if TYPE_CHECKING:
@@ -19,24 +23,42 @@ POLL_S = 0.1
 WAIT_S = 20  # for the process to go once its last state is logged
 STOP_GRACE_S = 60
 FULL_BYTES = 64 << 10  # less can't hold the next events
-WITH_RESULT = (ExitCode.OK, ExitCode.BUDGET, ExitCode.INTERRUPTED)
+WITH_RESULT = (
+    *(ExitCode.OK, ExitCode.BUDGET),
+    *(ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HUNG_UP),
+)
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal that ends a process; here it ends the run too, as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = ExitCode(128 + number)
 
 
 def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
-    """Follow a run that was started here to its end, and print its result (unless `silent`)."""
+    """Follow a run that was started here to its end, and print its result (unless `silent`).
+
+    Ctrl-C, SIGTERM and a hangup stop the run: it would go on without anyone to see what it spends. (SIGKILL
+    can't be answered: then it does.)
+    """
     from ..sessions.alive import as_seen, is_running
     from ..sessions.events import Lifecycle
     from ..sessions.listing import remove
     from ..sessions.report import tune_document
     from ..sessions.store import SessionStore
 
-    interrupted = False
-    try:
-        _follow(launched, as_jsonl)
-    except KeyboardInterrupt:
-        interrupted = True
-        _stop(launched)
-    code = ExitCode.INTERRUPTED if interrupted else launched.wait(WAIT_S)
+    with _signals():
+        try:
+            _follow(launched, as_jsonl)
+            code = launched.wait(WAIT_S)
+        except KeyboardInterrupt as end:
+            code = end.code if isinstance(end, _Ended) else ExitCode.INTERRUPTED
+            _stop(launched, str(end) or "Ctrl-C")
+        except ReaderGone:
+            _stop(launched, "a closed stdout")
+            raise
     with SessionStore.open(launched.folder) as store:
         running = is_running(launched.folder)
         state = as_seen(store.state(), running=running)
@@ -138,20 +160,43 @@ def _progress() -> Iterator[Callable[[RunState], None]]:
         yield draw
 
 
-def _stop(launched: Launched) -> None:
-    """Ctrl-C: stop between two steps; a second one at once."""
-    message("stopping after the present evaluation; Ctrl-C again stops at once")
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `_Ended`; one that is ignored (nohup) stays so."""
+    terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGTERM:  # the terminal is gone: what is written to it would fail
+            for stream in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise _Ended(number)
+
+    before: dict[int, Any] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, end)
     try:
-        _stop_run(launched, STOP_GRACE_S)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(launched: Launched, name: str) -> None:
+    """What ends the console stops the run, too: between two steps; Ctrl-C or a signal meanwhile, at once."""
+    message(f"{name}: stopping after the present evaluation; Ctrl-C stops at once")
+    try:
+        _stop_run(launched, STOP_GRACE_S, name)
     except KeyboardInterrupt:
-        _stop_run(launched, 0)
+        _stop_run(launched, 0, name)
 
 
-def _stop_run(launched: Launched, grace_s: float) -> None:
+def _stop_run(launched: Launched, grace_s: float, origin: str) -> None:
     from ..sessions.launch import stop_run
     from ..sessions.tail import send
 
     for folder in launched.following:
         with suppress(WarpdeckError):  # it may just have come to its turn and gone
-            send(folder, "stop", "Ctrl-C")
-    stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin="Ctrl-C", notify=message)
+            send(folder, "stop", origin)
+    stop_run(launched.folder, process=launched.process, grace_s=grace_s, origin=origin, notify=message)

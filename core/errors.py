@@ -17,7 +17,9 @@ class ExitCode(IntEnum):
     NO_DEVICE = 3
     BUDGET = 4
     VERIFICATION = 5
+    HUNG_UP = 129  # SIGHUP ended the console, which stopped its run
     INTERRUPTED = 130
+    TERMINATED = 143  # SIGTERM; as SIGHUP
 
 
 class WarpdeckError(Exception):

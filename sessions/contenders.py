@@ -16,7 +16,7 @@ from ..core.workload import Variant, Workload
 from ..kernels.loader import load_workload, source_hash
 from ..kernels.recordings import open_device
 from ..kernels.versions import Versions
-from . import paths
+from . import examples, paths
 from .store import SessionStore
 
 LANGUAGES = {".py": "numba", ".cu": "cuda"}
@@ -210,7 +210,7 @@ def _from_file(workload: Workload, like: Variant, file: Path) -> Variant:
 
 def _best_of_session(workload: Workload, name: str) -> Contender:
     try:
-        folder = paths.resolve(name)
+        folder = examples.resolve(name)
     except UsageError as error:
         raise UsageError(f"--against {name!r} is no file, and {error}") from None
     with SessionStore.open(folder) as store:

@@ -13,7 +13,7 @@ from ..kernels.assemble import parts_of
 from ..kernels.bare import read_bare
 from ..kernels.imported import open_workload
 from ..kernels.parts import GENERATED, Parts
-from . import paths
+from . import examples, paths
 from .best import subject
 from .spec import RunSpec
 from .standalone_cuda import baked
@@ -51,7 +51,7 @@ def continued(spec: RunSpec, source: str, *, named: bool) -> tuple[RunSpec, Part
     if bare:
         workload, variant = read_bare(path)
     else:
-        with SessionStore.open(paths.resolve(source)) as store:
+        with SessionStore.open(examples.resolve(source)) as store:
             workload, variant, config = subject(store)
     if named and open_workload(spec.workload).name != workload.name:
         raise UsageError(f"--from {source} is of workload '{workload.name}', not '{spec.workload}'")
@@ -66,7 +66,7 @@ def _named(workload: Workload) -> str:
 
 def _of_session(name: str) -> str:
     """What a session worked on. UsageError if it doesn't say."""
-    with SessionStore.open(paths.resolve(name)) as store:
+    with SessionStore.open(examples.resolve(name)) as store:
         stored = (store.header().get("spec") or {}).get("workload") or store.header().get("workload")
     if not stored:
         raise UsageError(f"--from {name}: the session doesn't say what it worked on: name the workload")

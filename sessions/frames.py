@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
-from . import paths
+from . import examples
 from .events import Event, Kind
 from .store import SessionStore
 
@@ -49,7 +49,7 @@ def read_session(session: str | Path) -> Frames:
         import pandas
     except ImportError:
         raise UsageError("frames need pandas: pip install pandas") from None
-    folder = session if isinstance(session, Path) else paths.resolve(session)
+    folder = session if isinstance(session, Path) else examples.resolve(session)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in Frames.__dataclass_fields__}
     with SessionStore.open(folder) as store:
         for event in store.events():

@@ -122,10 +122,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _subject(file: Path, request: Mapping[str, Any]) -> tuple[Workload, Candidate, Case]:
     folder = file.resolve().parent
-    source, reference = folder / str(request["source"]), folder / str(request["reference"])
-    for path in (source, reference):
-        if not path.is_file():
-            raise UsageError(f"{file}: it names {path}, which isn't there")
+    source, reference = (_beside(file, folder, str(request[key])) for key in ("source", "reference"))
     if reference.name != "reference.py":
         raise UsageError(f"{file}: reference must be a file reference.py, not {reference.name}")
     about = request["case"]
@@ -165,6 +162,17 @@ def _subject(file: Path, request: Mapping[str, Any]) -> tuple[Workload, Candidat
     workload.scalars(case)
     workload.launches(Candidate(variant.name, {}, digest), case)
     return workload, Candidate(variant.name, {}, digest), case
+
+
+def _beside(file: Path, folder: Path, name: str) -> Path:
+    """A file that a request names: below its folder, or a request from elsewhere would read any file of the
+    user's into what it reports."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder):
+        raise UsageError(f"{file}: it names {name}, which lies outside of its folder; copy it there")
+    if not path.is_file():
+        raise UsageError(f"{file}: it names {path}, which isn't there")
+    return path
 
 
 def _argument(row: Mapping[str, Any]) -> Argument:

@@ -13,7 +13,7 @@ from ..core.model import Config
 from ..core.recording import read_json
 from ..core.space import SearchSpace
 from ..kernels.imported import open_workload
-from . import paths
+from . import examples, paths
 from .spec import RunSpec
 from .store import SessionStore
 
@@ -52,7 +52,7 @@ def first_configs(source: str, space: SearchSpace, params: Iterable[Mapping[str,
 
 
 def _from_session(name: str) -> Sequence[Config]:
-    with SessionStore.open(paths.resolve(name)) as store:
+    with SessionStore.open(examples.resolve(name)) as store:
         return [dict(entry.config) for entry in store.state().leaderboard]
 
 

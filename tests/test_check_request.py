@@ -189,7 +189,11 @@ def test_a_wrong_kernel_fails_its_request(
     [
         ({"source": "none.cu"}, "which isn't there"),
         ({"source": ...}, "'source' is missing"),
-        ({"reference": "../reference.txt"}, "which isn't there"),
+        ({"reference": "reference.txt"}, "which isn't there"),
+        ({"reference": "../reference.py"}, "outside of its folder"),
+        ({"source": "/etc/hostname"}, "outside of its folder"),
+        ({"source": "a/../../outside.cu"}, "outside of its folder"),
+        ({"source": "link.cu"}, "outside of its folder"),
         ({"case": {"name": "8"}}, "'params' is missing"),
         ({"launches": [{"kernel": "rowsum", "grid": [1], "block": "x"}]}, "not a replay request"),
         ({"launches": [{"kernel": "rowsum", "grid": [1], "block": [4096]}]}, "4096"),
@@ -206,7 +210,10 @@ def test_a_damaged_request_is_one_plain_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = edited(requested(rowsum, tmp_path)["8"], **changes)
+    file = edited(requested(rowsum, tmp_path / "requests")["8"], **changes)
+    (tmp_path / "outside.cu").write_text("secret")
+    (tmp_path / "reference.py").write_text("secret")
+    (tmp_path / "requests/link.cu").symlink_to(tmp_path / "outside.cu")
     assert run(["check", "--request", str(file)]) == ExitCode.USAGE
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("warpdeck: error: ") and said.err.count("\n") == 1

@@ -167,3 +167,47 @@ def test_killing_the_run_is_told_and_loses_nothing(isolated_home: Path, long_run
     with SessionStore.open(session) as store:
         steps = [event.data["step"] for event in store.events(kinds=["evaluation"])]
     assert steps == list(range(1, len(steps) + 1)) and len(steps) > seen.evaluations
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_console_stops_its_run_too(
+    isolated_home: Path, long_run: tuple[str, ...], number: signal.Signals
+) -> None:
+    process = start(*long_run, "--session", "ended", "--json")
+    session = isolated_home / "sessions" / "ended"
+    wait_for_steps(session, 1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert f"{number.name}: stopping" in err and "warpdeck tune --resume ended" in err
+    assert json.loads(out)["state"] == "cancelled" and runner_pid(session) is None
+    with SessionStore.open(session) as store:
+        assert store.state().reason == f"stopped by {number.name}"
+
+
+def test_a_hangup_that_is_ignored_leaves_the_run_going(
+    isolated_home: Path, long_run: tuple[str, ...]
+) -> None:
+    command = ["nohup", sys.executable, "-m", "warpdeck", *long_run, "--session", "nohup"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    wait_for_steps(isolated_home / "sessions" / "nohup", 1)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_run_ends_with_the_reader_of_its_events(isolated_home: Path, long_run: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "warpdeck", *long_run, "--session", "piped", "--jsonl"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stderr is not None
+    assert json.loads(process.stdout.readline())["seq"] == 1
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    assert process.wait(60) == 0, err
+    session = isolated_home / "sessions" / "piped"
+    with SessionStore.open(session) as store:
+        assert store.state().lifecycle.final and store.state().reason == "stopped by a closed stdout", err
