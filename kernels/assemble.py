@@ -111,7 +111,43 @@ def assemble(parts: Parts, folder: Path) -> Workload:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as e:
         raise WarpdeckError(f"{folder}: the workload can't be written: {e.strerror}") from None
-    return load_workload(folder)
+    try:
+        return load_workload(folder)
+    except UsageError as e:
+        raise UsageError(_placed(str(e), parts, folder.resolve())) from None
+
+
+# A table of workload.toml, and the field of the parts that it was written from.
+_TABLES = (
+    (r"\[\[case\]\]", "cases"),
+    (r"\[sizes\]", "sizes"),
+    (r"\[workload\] (?=tolerance\b)", "tolerance"),
+    (r"\[workload\] (?=default_size\b)", "default_size"),
+    (rf"\[\[variant\]\] {INITIAL} (?=knobs\b)", "knobs"),
+    (rf"\[\[variant\]\] {INITIAL} \[\[launch\]\]", "launch"),
+    (r"\[\[argument\]\]", "signature"),
+)
+
+
+_WORDS = {"cases": "case", "sizes": "sizes", "launch": "launch", "signature": "parameter"}
+
+
+def _placed(fault: str, parts: Parts, folder: Path) -> str:
+    """A fault in the written folder, told of what the user wrote instead: that folder is about to go."""
+    for name, part in (("reference.py", "reference"), ("kernel.cu", "initial_kernel")):
+        fault = fault.replace(str(folder / name), parts.places.get(part) or name)
+    head = f"{folder / FILES[0]}: "
+    if not fault.startswith(head):
+        return fault.replace(f"{folder}/", "")
+    told = fault.removeprefix(head)
+    for table, part in _TABLES:
+        found = re.match(table, told)
+        if found:
+            rest = told[found.end() :].strip()
+            where = parts.places.get(part) or "the parts of the workload"
+            what = f"{part}{rest}" if rest.startswith(":") else f"{_WORDS.get(part, '')} {rest}".strip()
+            return f"{where}: {what}"
+    return f"the parts of the workload: {told}"
 
 
 def parts_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.expr import near
+from ..core.expr import PARSING, near
 from .schema import DATA
 from .signature import Signature, parse_signature, signature_of
 
@@ -43,6 +44,7 @@ class Parts:
         checks: what cross-checks of generated parts found, for people.
         floor: compulsory work, as in workload.toml.
         vendor: name of the library that the reference's `vendor` calls.
+        places: where the user wrote each part, or field of the cases' document, for messages.
     """
 
     name: str | None = None
@@ -63,6 +65,7 @@ class Parts:
     checks: tuple[str, ...] = ()
     floor: Mapping[str, str] = field(default_factory=dict)
     vendor: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether anything is there."""
@@ -143,6 +146,12 @@ def read_parts(
     named = extra.pop("name", None)
     found = _cases(document, where, beside) if document is not None else {}
     found |= _cases(extra, origin, base) if extra else {}
+    places = dict.fromkeys(CASE_KEYS if document is not None else (), where)
+    places |= dict.fromkeys(extra, origin)
+    for key, file in (
+        ("signature", signature), ("reference", reference), ("initial_kernel", initial_kernel)
+    ):  # fmt: skip
+        places[key] = f"--{key.replace('_', '-')} {file}" if file else f"{origin}: {key}"
     parts = Parts(
         name=named,
         description=(description or "").strip() or None,
@@ -161,11 +170,29 @@ def read_parts(
         "tolerance": parts.tolerance,
     }
     parts = Parts(
-        **{f.name: getattr(parts, f.name) for f in fields(Parts) if f.name != "origins"},
+        **{f.name: getattr(parts, f.name) for f in fields(Parts) if f.name not in ("origins", "places")},
         origins={part: GIVEN for part, value in origins.items() if value},
+        places={key: where for key, where in places.items() if parts},
     )
     parts.parsed_signature()  # a fault in it is told now
+    _check_reference(parts)
     return parts
+
+
+def _check_reference(parts: Parts) -> None:
+    """UsageError for a reference that is no Python, or names no `reference`. It isn't run."""
+    if parts.reference is None:
+        return
+    where = parts.places["reference"]
+    try:
+        with PARSING:
+            tree = ast.parse(parts.reference)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        line = f", line {e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
+        raise UsageError(f"{where}: not valid Python: {getattr(e, 'msg', e)}{line}") from None
+    names = {getattr(node, field, None) for node in ast.walk(tree) for field in ("name", "id", "asname")}
+    if not names & {"reference", "*"}:
+        raise UsageError(f"{where}: no function reference(…) in it")
 
 
 def read_json(file: Path, option: str) -> Any:
@@ -262,6 +289,9 @@ def _case(row: Mapping[str, Any], number: int, where: str) -> dict[str, Any]:
     case.setdefault("name", f"case {number + 1}")
     if not isinstance(case["name"], str):
         raise UsageError(f"{where}: case {number + 1}: name must be a text")
+    odd = next((key for key, value in case.items() if not isinstance(value, str | int | float)), None)
+    if odd is not None:
+        raise UsageError(f"{where}: case {case['name']!r}: {odd} must be a number, got {case[odd]!r}")
     return case
 
 

@@ -19,6 +19,10 @@ from warpdeck.sessions import dotenv
 from warpdeck.sessions.budgets import ALL_STEPS, steps_of
 
 SERVER = ("--base-url", "http://127.0.0.1:9/v1")
+GIVEN = (
+    *("--agent", "ladder", "--signature", "s.txt", "--reference", "r.py", "--initial-kernel", "k.cu"),
+    "--input-cases",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +45,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "prices.json": '{"description": "x", "prices": {"m": 1}}',
         "gone.json": '{"description": "x", "reference": "gone.py"}',
         "binary.cu": "\udcff\udcfe",
+        "s.txt": "void rowsum(const float x[m][n], float y[m], int m, int n)",
+        "role.json": '{"cases": [{"name": "a", "role": "correctnes", "m": 1, "n": 10}]}',
+        "extent.json": '[{"name": "a", "m": 1, "n": -10}]',
+        "without.json": '[{"name": "a", "m": 1, "n": 1}, {"name": "b", "m": 1}]',
+        "null.json": '[{"name": "a", "m": 1, "n": null}]',
+        "twice.json": '[{"name": "a", "m": 1, "n": 1}, {"name": "a", "m": 1, "n": 2}]',
+        "sizes.json": '{"sizes": {"n": "sise"}}',
+        "tolerance.json": '{"tolerance": {"rtol": -3}}',
+        "launch.json": '{"launch": {"grd": [1], "block": [32]}}',
+        "knobs.json": '{"knobs": {"B": 3}}',
+        "whole.json": '{"signature": "s.txt", "reference": "r.py", "initial_kernel": "k.cu", "tolerance": {"x": 1}}',
+        "syntax.py": "def reference(x): return 2 *",
+        "other.py": "def refernce(x): return 2 * x",
     }
     for name, text in files.items():
         (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
@@ -88,6 +105,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--config", "target.json", *SERVER], "--config target.json: target"),
         (["--config", "prices.json", *SERVER], "prices: 'm' needs input and output"),
         (["--config", "gone.json", *SERVER], "gone.py: can't be read"),
+        ([*GIVEN, "role.json"], "--input-cases role.json: case a role: 'correctnes' isn't one of"),
+        ([*GIVEN, "extent.json"], "--input-cases extent.json: case a n: must be a whole number"),
+        ([*GIVEN, "without.json"], "--input-cases without.json: case b n: missing"),
+        ([*GIVEN, "null.json"], "--input-cases null.json: case 'a': n must be a number"),
+        ([*GIVEN, "twice.json"], "--input-cases twice.json: cases: the name 'a' occurs twice"),
+        ([*GIVEN, "sizes.json"], "--input-cases sizes.json: sizes n: expression 'sise'"),
+        ([*GIVEN, "tolerance.json"], "--input-cases tolerance.json: tolerance rtol: must be"),
+        ([*GIVEN, "launch.json"], "--input-cases launch.json: launch 1 grd: unknown key"),
+        ([*GIVEN, "knobs.json"], "--input-cases knobs.json: knobs B: must be a list"),
+        (["--agent", "ladder", "--config", "whole.json"], "--config whole.json: tolerance x: unknown key"),
+        (
+            ["--description", "x", "--reference", "syntax.py", *SERVER],
+            "--reference syntax.py: not valid Python",
+        ),
+        (["--description", "x", "--reference", "other.py", *SERVER], "--reference other.py: no function"),
         (["--workload-dir", "w"], "--workload-dir is for a workload made of parts"),
         (["--description", "x", "--workload-dir", "k.cu", *SERVER], "is no folder"),
         (["--from", "k.cu", "--agent", "llm", *SERVER], "no comment in it says which workload"),

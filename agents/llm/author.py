@@ -131,10 +131,13 @@ def _draft(
     def use(data: Mapping[str, Any]) -> tuple[Parts, tuple[Property, ...]]:
         filled = _filled(parts, data, fields, origin)
         with tempfile.TemporaryDirectory(prefix="warpdeck-author-") as folder:
-            workload = assemble(filled, Path(folder))
-            _fits(filled, workload)
-            if "reference" not in fields:
-                _runs(workload)
+            try:
+                workload = assemble(filled, Path(folder))
+                _fits(filled, workload)
+                if "reference" not in fields:
+                    _runs(workload)
+            except UsageError as fault:  # a resumed run must ask the same again: no folder's random name
+                raise UsageError(str(fault).replace(f"{Path(folder).resolve()}/", "")) from None
         return filled, _rules(data, workload)
 
     return _asked(client, messages, _schema(fields), "author: workload", use)
