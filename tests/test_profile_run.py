@@ -23,6 +23,7 @@ from warpdeck.core.model import CacheMode, Candidate, DeviceInfo, Evaluation, La
 from warpdeck.core.profiling import NcuFailure, ProfileOptions
 from warpdeck.core.toolchain import Compiled, CompilePool, KernelInfo
 from warpdeck.core.toolchain.cache import CompileCache
+from warpdeck.core.worker import Workers
 from warpdeck.core.worker.program import Item, Program
 from warpdeck.core.worker.session import Code, Session
 from warpdeck.core.worker.watch import Watch
@@ -85,7 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveProfile
         CheckPlan(workload, [case], seed=1, folder=folder) as plan,
     ):
         codes = Codes(workload, pool, (9, 0), {"max_shared_bytes": 200_000})
-        session = Session(_no_worker, workload, plan, Watch("GPU-none"))
+        session = Session(Workers(_no_worker, lambda handle: None), workload, plan, Watch("GPU-none"))
         candidates = [workload.candidate(name, {"repeat": 1}) for name in NAMES]
         yield LiveProfiler(info, workload, session, codes), case, candidates
 

@@ -23,6 +23,7 @@ from warpdeck.core.errors import WarpdeckError
 from warpdeck.core.model import CheckResult, DeviceInfo, Status
 from warpdeck.core.toolchain import CompilePool
 from warpdeck.core.toolchain.cache import CompileCache
+from warpdeck.core.worker import Workers
 from warpdeck.core.worker.session import Session
 from warpdeck.core.worker.watch import Watch
 from warpdeck.kernels import load_workload
@@ -179,7 +180,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, ...]]
         CompilePool(1, cache=CompileCache(folder / "cache")) as pool,
         CheckPlan(workload, [case], seed=1, folder=folder / "data") as plan,
     ):
-        session = Session(_no_worker, workload, plan, Watch("GPU-none"))
+        session = Session(Workers(_no_worker, lambda handle: None), workload, plan, Watch("GPU-none"))
         codes = Codes(workload, pool, (9, 0), {"max_shared_bytes": 200_000})
         yield info, session, codes, [(c, case) for c in candidates]
 

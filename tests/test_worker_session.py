@@ -10,7 +10,7 @@ from typing import Any
 from warpdeck.core.check import POOL, CheckPlan
 from warpdeck.core.model import Case, Launch, Role, Status
 from warpdeck.core.toolchain import Compiled, KernelInfo
-from warpdeck.core.worker import ForkServer, WorkerHandle, wire
+from warpdeck.core.worker import ForkServer, WorkerHandle, Workers, wire
 from warpdeck.core.worker.session import Code, Session
 from warpdeck.core.worker.watch import Watch
 from warpdeck.kernels import load_workload
@@ -56,7 +56,7 @@ def test_out_of_memory_is_tried_again_with_the_same_draw(tmp_path: Path) -> None
     )
     handle = WorkerHandle(ForkServer(), 0, ours)
     with CheckPlan(workload, [case], seed=1) as plan:
-        session = Session(lambda: handle, workload, plan, Watch("GPU-none"))
+        session = Session(Workers(lambda: handle, lambda handle: None), workload, plan, Watch("GPU-none"))
         draw = POOL + 1  # partly changed: none of those a worker is bound with
         assert draw not in session.draws(case)
         found = session.check(session.warm(), code, case, draw)

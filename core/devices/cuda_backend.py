@@ -70,9 +70,7 @@ class CudaBackend:
         self._ready = device.plans.take(workload, self._cases, seed)
         self._correctness = self._ready.correctness
         self._watch = Watch(device.info.uuid or "", allow_shared=allow_shared)
-        self._session = Session(
-            device.spawn, workload, self._ready.plan, self._watch, vendor=device.vendor, others=device.pids
-        )
+        self._session = Session(device.workers, workload, self._ready.plan, self._watch, vendor=device.vendor)
         self._codes = Codes(workload, device.pool, device.cc, device.limits)
         self._measured: dict[Any, Evaluation] = {}  # by binary and launches
         self._proven: set[str] = set()  # candidates that passed the correctness cases in this run
@@ -104,6 +102,9 @@ class CudaBackend:
                 ahead.append(following)
             if not ahead:
                 return
+            # Their contexts, and one to compare in, are created together, while the first one compiles.
+            strangers = sum(self._foreign(candidate) for candidate in ahead)
+            self._device.workers.want(strangers + 1 if strangers else 0)
             yield self._evaluate(ahead.popleft(), cases, protocol)
 
     def admit(self, candidates: Sequence[Candidate], case: Case) -> list[Evaluation]:
@@ -112,8 +113,6 @@ class CudaBackend:
 
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
         self._drop_pair()  # a comparison that follows gets a fresh context
-        if self._foreign(candidate):
-            self._device.spare(1)  # the context that it will need, while it compiles
         try:
             code = self._codes.get(candidate, cases)
         except CompileError as error:
@@ -274,7 +273,8 @@ class CudaBackend:
                     return self._failed[candidate.id, case.name], _EMPTY
                 payload = self._quick[key] = {**payload, "cache": str(cache), "samples": samples}
                 handle = self._session.warm()
-            answer = handle.call("quick", payload)
+            with self._session.timing():
+                answer = handle.call("quick", payload)
         except WorkerFault as fault:
             self._failed[candidate.id, case.name] = fault.status
             if fault.fatal:
@@ -453,7 +453,6 @@ class CudaBackend:
     def _time_vendor(self, case: Case, protocol: Protocol) -> Measurement | None:
         if not self._has_vendor:
             return None
-        self._device.settle()
         try:
             return self._session.time_vendor(case, protocol)
         except WorkerFault as fault:

@@ -5,5 +5,15 @@ from __future__ import annotations
 from .client import KERNEL_S, ForkServer, WorkerHandle
 from .exchange import Exchange
 from .faults import WorkerDied, WorkerFault, WorkerTimeout
+from .workers import Workers
 
-__all__ = ["KERNEL_S", "Exchange", "ForkServer", "WorkerDied", "WorkerFault", "WorkerHandle", "WorkerTimeout"]
+__all__ = [
+    "KERNEL_S",
+    "Exchange",
+    "ForkServer",
+    "WorkerDied",
+    "WorkerFault",
+    "WorkerHandle",
+    "WorkerTimeout",
+    "Workers",
+]

@@ -5,7 +5,7 @@ server owns its children: it alone kills and reaps them, so that a process id is
 means to kill it. It ends, with all its children, when the run process does.
 
 Requests on the control socket: `spawn` (with one descriptor, the worker's end of a socket pair) -> `pid`;
-`reap {pid, kill, wait_s}` -> `gone`, `exit` (a negative exit is a signal).
+`reap {pid, kill}` -> `gone`, `exit` (a negative exit is a signal); answered at once.
 """
 
 from __future__ import annotations
@@ -107,19 +107,14 @@ def _reap(children: dict[int, int | None], message: dict[str, object]) -> dict[s
     pid = message.get("pid")
     if not isinstance(pid, int) or pid not in children:
         return {"gone": True, "exit": None}
-    wait_s = message.get("wait_s")
-    deadline = time.monotonic() + (float(wait_s) if isinstance(wait_s, int | float) else 0.0)
     if message.get("kill") and children[pid] is None:
         os.kill(pid, signal.SIGKILL)
-    while True:
-        _collect(children)
-        code = children[pid]
-        if code is not None:
-            del children[pid]
-            return {"gone": True, "exit": code}
-        if time.monotonic() >= deadline:
-            return {"gone": False, "exit": None}
-        time.sleep(0.002)
+    _collect(children)
+    code = children[pid]
+    if code is None:
+        return {"gone": False, "exit": None}
+    del children[pid]
+    return {"gone": True, "exit": code}
 
 
 if __name__ == "__main__":

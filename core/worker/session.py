@@ -6,7 +6,8 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..check import POOL, CheckPlan, draws
-from ..errors import WarpdeckError
 from ..model import CacheMode, Case, CheckResult, Launch, Measurement, Protocol, Role, Status, Trust
 from ..stats import median_ci
 from ..toolchain import Compiled
@@ -24,6 +24,7 @@ from .exchange import Exchange, view
 from .faults import WorkerFault
 from .library import VendorWorker
 from .watch import Outcome, Watch
+from .workers import Workers
 
 _UPLOAD_BYTES_PER_S = 5e8  # a pessimist's rate, to stretch the time limit by
 _LOADED = 1024  # modules: a whole space stays loaded while it is recorded
@@ -52,27 +53,25 @@ class Session:
     """Runs candidates of one workload in workers.
 
     Args:
-        spawn: makes a fresh worker with the helper kernels loaded.
+        workers: of its GPU.
         workload: whose arguments.
         plan: inputs and verdicts.
         watch: brackets every measurement.
         vendor: times the vendor's library; None: there is none.
-        others: process ids of workers with a context that this session didn't start.
         kernel_s: time limit of one kernel, in seconds.
     """
 
     def __init__(
         self,
-        spawn: Callable[[], WorkerHandle],
+        workers: Workers,
         workload: Workload,
         plan: CheckPlan,
         watch: Watch,
         *,
         vendor: VendorWorker | None = None,
-        others: Callable[[], Collection[int]] = tuple,
         kernel_s: float = KERNEL_S,
     ) -> None:
-        self._spawn = spawn
+        self._pool = workers
         self._workload = workload
         self._plan = plan
         self._watch = watch
@@ -81,8 +80,7 @@ class Session:
         self._numbers: dict[str, int] = {}  # case name -> number, for file names
         self._warm: WorkerHandle | None = None
         self._vendor = vendor
-        self._others = others
-        self._workers: dict[int, WorkerHandle] = {}  # all that may have a context, by process id
+        self._workers: dict[int, WorkerHandle] = {}  # that were taken here, by process id
         self._loaded: dict[int, OrderedDict[str, None]] = {}  # by worker's process id, oldest first
 
     # -- workers -----------------------------------------------------------------------------------
@@ -95,31 +93,27 @@ class Session:
 
     def fresh(self) -> WorkerHandle:
         """A new worker, for one use; `retire` it."""
-        handle = self._spawn()
+        handle = self._pool.take()
         self._workers[handle.pid] = handle
         return handle
 
     def retire(self, handle: WorkerHandle | None) -> None:
-        """End a worker and forget what it held. Raises WarpdeckError if its process can't be ended."""
+        """End a worker and forget what it held. It ends behind the scenes: see `Workers.end`."""
         if handle is None:
             return
         self._loaded.pop(handle.pid, None)
-        self._workers.pop(handle.pid, None)
         if handle is self._warm:
             self._warm = None
-        handle.close()
-        if not handle.gone:
-            raise WarpdeckError(
-                f"worker process {handle.pid} can't be ended: the driver holds it; the GPU may need a reset"
-            )
+        if self._workers.pop(handle.pid, None) is not None:
+            self._pool.end(handle)
 
     def renew(self) -> None:
         """End the warm worker; the next use gets a new one."""
         self.retire(self._warm)
 
-    def _pids(self) -> set[int]:
-        own = {pid for pid, handle in self._workers.items() if handle.alive}
-        return own.union(self._others())
+    def timing(self) -> AbstractContextManager[None]:
+        """While something is timed: no worker starts or ends."""
+        return self._pool.timing()
 
     # -- what a worker needs -----------------------------------------------------------------------
 
@@ -217,7 +211,8 @@ class Session:
         payload = {**self.payload(handle, code, case), **job, "seed": draw}
         payload["files"] = {name: str(path) for name, path in files.items()}
         self._offer(handle, case, draw)
-        answer = self.call(handle, "trace", payload, case)
+        with self.timing():
+            answer = self.call(handle, "trace", payload, case)
         return answer, self._judge(code, case, draw, answer), files
 
     def _offer(self, handle: WorkerHandle, case: Case, draw: int) -> None:
@@ -264,9 +259,10 @@ class Session:
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_S * 4 ** (attempt - 1))
-            self._watch.before(self._pids())
-            answer = self.call(handle, job, payload, case)
-            outcome = self._watch.after(self._pids())
+            with self.timing():
+                self._watch.before(self._pool.pids())
+                answer = self.call(handle, job, payload, case)
+                outcome = self._watch.after(self._pool.pids())
             if not outcome.spoiled:
                 return answer, outcome.labels
         hint = "; stop it, or measure with --allow-shared" if outcome.shared else ""
@@ -292,15 +288,10 @@ class Session:
         return secrets.choice(self.draws(case))
 
     def close(self) -> None:
-        """End every worker that was started here and remove the shared files."""
-        handles = list(self._workers.values())
-        for handle in handles:  # they end together
-            handle.hang_up()
-        try:
-            for handle in handles:
-                self.retire(handle)
-        finally:
-            self._exchange.close()
+        """End every worker that was taken here and remove the shared files."""
+        for handle in list(self._workers.values()):
+            self.retire(handle)
+        self._exchange.close()
 
 
 def measurement(
