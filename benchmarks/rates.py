@@ -1,6 +1,6 @@
 """How fast measuring is: environment steps, phase 0's 81 configurations, an isolated evaluation.
 
-    python benchmarks/rates.py [--steps 1000]
+    python benchmarks/rates.py [--steps 1000] [--only environment|phase0|isolated]
 
 Goals on an H200: environment steps on fresh measurements, median over kernels at sizes up to 512, 850 a
 second or more (1024 is reported); phase 0, checked, 100 samples each, 20 s or less with an empty compile
@@ -116,9 +116,12 @@ def isolated() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="environment, phase 0 and isolated rates")
     parser.add_argument("--steps", type=int, default=1000, help="of the environment, timed; 500 or more")
+    runs = {"environment": lambda: environment(options.steps), "phase0": phase0, "isolated": isolated}
+    parser.add_argument("--only", choices=runs, help="one of the three")
     options = parser.parse_args()
-    for run in (lambda: environment(options.steps), phase0, isolated):
-        run()
+    for name, run in runs.items():
+        if options.only in (None, name):
+            run()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Screening times of different configurations were taken minutes apart, so they only choose the finalists.
 Every finalist is then measured again, interleaved with the baseline; the fastest is the best, and each
-other finalist is interleaved with it: what is not shown to be slower is tied.
+other finalist is interleaved with it, unless both comparisons with the baseline leave no doubt already: what
+is not shown to be slower is tied.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from .devices.base import Paired, implausible, speedup_of
 from .errors import NoDeviceError, WarpdeckError
 from .model import Candidate, Evaluation, Status
-from .stats import Speedup, Verdict, blocks_for, geomean
+from .stats import UNITY, Speedup, Verdict, blocks_for, geomean, through
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -200,6 +201,10 @@ def _time(pairs: Sequence[Paired]) -> float:
     return geomean([float(np.median(p.b_ms)) for p in pairs])
 
 
+def _baseline_time(pairs: Sequence[Paired]) -> float:
+    return geomean([float(np.median(p.a_ms)) for p in pairs])
+
+
 def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     """Re-measure the finalists of a run and decide. One that fails now is dropped, with a message.
 
@@ -234,6 +239,9 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
 
     against: list[tuple[Evaluation, list[Paired], Speedup]] = []
     for evaluation in chosen:
+        if identity(evaluation) == identity(baseline):
+            against.append((evaluation, [], UNITY))  # there is nothing to find out
+            continue
         pairs = measured(baseline.candidate, evaluation.candidate)
         if pairs:
             against.append((evaluation, pairs, speedup_of(pairs)))
@@ -242,20 +250,27 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
         raise problem
     against.sort(key=lambda item: -item[2].ratio)
     best, best_pairs, best_speedup = against[0]
-    if not bench.device.recorded and len(against) > 1:
+    live = not bench.device.recorded
+    if not best_pairs or (live and len(against) > 1):
         # The samples that made it the best flatter it (the winner's curse): new ones tell what it is
         # worth. A recording has no others.
         again = measured(baseline.candidate, best.candidate)
         if again:
             best_pairs, best_speedup = again, speedup_of(again)
+        elif not best_pairs:
+            assert problem is not None
+            raise problem
     finalists = [Finalist(best, best_speedup, _time(best_pairs), tied=True)]
     for evaluation, pairs, speedup in against[1:]:
-        beside = measured(best.candidate, evaluation.candidate)
-        if not beside:
-            continue
-        versus = speedup_of(beside)
+        versus = through(speedup, best_speedup)
+        if not live or versus.verdict is not Verdict.LOSS:
+            beside = measured(best.candidate, evaluation.candidate)
+            if not beside:
+                continue
+            versus = speedup_of(beside)
         tied = versus.verdict is not Verdict.LOSS
-        finalists.append(Finalist(evaluation, speedup, _time(pairs), tied, versus))
+        time = _time(pairs) if pairs else _baseline_time(best_pairs)
+        finalists.append(Finalist(evaluation, speedup, time, tied, versus))
     tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
     alike = [e for e in evaluations if e.status is Status.OK and identity(e) in tied_codes]
     vendor = bench.vendor()

@@ -70,6 +70,25 @@ class Speedup:
         return Verdict.TIE
 
 
+UNITY = Speedup(1.0, 1.0, 1.0, 1.0, 1.0, 0)  # of the same binary, launched alike
+
+
+def through(b: Speedup, a: Speedup) -> Speedup:
+    """Speedup of b over a, where both were compared with the same third by samples of their own.
+
+    Each bound is the quotient of the two worst ones, so that it errs at most where one of them does: it is
+    wider than that of a direct comparison, and never claims more than the two levels together allow.
+    """
+    return Speedup(
+        b.ratio / a.ratio,
+        b.lo / a.hi,
+        b.hi / a.lo if a.lo > 0 else math.inf,
+        b.win_bound / a.loss_bound,
+        b.loss_bound / a.win_bound if a.win_bound > 0 else math.inf,
+        min(a.blocks, b.blocks),
+    )
+
+
 def geomean(values: Iterable[float]) -> float:
     """Geometric mean. Raises ValueError for no values, or one that isn't positive and finite."""
     array = np.fromiter(values, dtype=np.float64)

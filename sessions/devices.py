@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from ..core.bench import performance_cases
 from ..core.check import Plans
 from ..core.devices.base import Device
 from ..core.errors import NoDeviceError, WarpdeckError
+from ..core.server_process import has_driver
 from ..kernels.imported import open_workload
 from ..kernels.recordings import open_device
 from .spec import RunSpec
@@ -44,11 +46,14 @@ class SharedDevice:
         self._asked = asked
         same = [spec, *self._same()]
         workload = open_workload(spec.workload)
-        if spec.device.startswith("cuda"):
-            self._plans = Plans()
-            for each in same:
-                self._plan_ahead(self._plans, each, whole=each is spec)
-        self._device = self._opened(spec, ahead=workload.vendor_name is not None)
+        with ThreadPoolExecutor(1, "warpdeck-plans") as meanwhile:
+            planned = None
+            if spec.device.startswith("cuda") or (spec.device == "auto" and has_driver()):
+                self._plans = Plans()
+                planned = meanwhile.submit(self._plan_ahead, self._plans, same)
+            self._device = self._opened(spec, ahead=workload.vendor_name is not None)
+            if planned is not None:
+                planned.result()
         self._compile_ahead(self._device, same)
         return self._device
 
@@ -68,7 +73,7 @@ class SharedDevice:
         from ..core.devices.cuda import CudaDevice
 
         if self._same() and isinstance(self._device, CudaDevice):
-            self._device.workers.want(2)  # one to measure in, one to compare in
+            self._device.spare(2)  # one to measure in, one to compare in
 
     def leave(self) -> None:
         """A run has ended well: close its device, unless the next one needs it."""
@@ -94,16 +99,17 @@ class SharedDevice:
         return found
 
     @staticmethod
-    def _plan_ahead(plans: Plans, spec: RunSpec, *, whole: bool) -> None:
-        """Begin a run's inputs and references; unless it is the next one, only small ones, which neither fill
+    def _plan_ahead(plans: Plans, specs: Sequence[RunSpec]) -> None:
+        """Begin the inputs and references of runs; of all but the first only small ones, which neither fill
         the disk nor keep many cores busy while another run measures."""
-        with suppress(WarpdeckError):  # its own run will say so
+        for spec in specs:
             if agent_spec(spec.agent).writes_code:  # its inputs have another seed
-                return
-            workload = open_workload(spec.workload)
-            cases = performance_cases(workload, spec.sizes)
-            if whole or all(workload.total_bytes(case) <= MOST_BYTES for case in cases):
-                plans.begin(workload, cases, spec.seed)
+                continue
+            with suppress(WarpdeckError):  # its own run will say so
+                workload = open_workload(spec.workload)
+                cases = performance_cases(workload, spec.sizes)
+                if spec is specs[0] or all(workload.total_bytes(case) <= MOST_BYTES for case in cases):
+                    plans.begin(workload, cases, spec.seed)
 
     @staticmethod
     def _compile_ahead(device: Device, specs: Sequence[RunSpec]) -> None:

@@ -26,6 +26,7 @@ from ..kernels.imported import open_workload
 from ..kernels.parts import Parts
 from . import alive, facts, paths
 from .events import Kind, Lifecycle
+from .process import CUDA
 from .spec import RunSpec
 from .store import SessionStore
 from .tail import send
@@ -191,7 +192,7 @@ def launch_run(
     """
     store = create(spec, name=name, sessions=sessions, parts=parts, into=into)
     store.close()
-    return _spawn(store.folder)
+    return _spawn(store.folder, cuda=_wants_cuda(spec))
 
 
 def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> list[Launched]:
@@ -203,7 +204,7 @@ def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> li
     for spec in specs:
         with create(spec, sessions=sessions) as store:
             folders.append(store.folder)
-    first = _spawn(*folders)
+    first = _spawn(*folders, cuda=any(map(_wants_cuda, specs)))
     return [Launched(folder, first.process, tuple(folders[n + 1 :])) for n, folder in enumerate(folders)]
 
 
@@ -254,10 +255,14 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         store.set_header({"spec": spec.to_json()})
         for command in store.commands(pending=True):  # meant for the process that died
             store.acknowledge([command.id], "not received")
-    return _spawn(folder)
+    return _spawn(folder, cuda=_wants_cuda(spec))
 
 
-def _spawn(folder: Path, *following: Path) -> Launched:
+def _wants_cuda(spec: RunSpec) -> bool:
+    return spec.device == "auto" or spec.device.startswith("cuda")
+
+
+def _spawn(folder: Path, *following: Path, cuda: bool = False) -> Launched:
     if not sys.executable:
         raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
     for each in (folder, *following):
@@ -267,7 +272,8 @@ def _spawn(folder: Path, *following: Path) -> Launched:
             # -P: nothing in the working directory may shadow a module of the run.
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "warpdeck.sessions.runner"),
+                    *(sys.executable, "-P", "-m", "warpdeck.sessions.process"),
+                    *([CUDA] if cuda else []),
                     *(str(each.absolute()) for each in (folder, *following)),
                 ],
                 stdin=subprocess.DEVNULL,

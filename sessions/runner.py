@@ -1,4 +1,4 @@
-"""The run process: `python -m warpdeck.sessions.runner DIR…` does what the sessions in DIR… ask for, in turn.
+"""The run process (`process` is its entry point): does what the sessions of some folders ask for, in turn.
 
 It opens the device (once for all of them), runs the agent on the bench, and logs everything. SIGTERM and
 SIGINT stop it between two steps; a second signal (or one while the result is measured) stops it at once.
@@ -456,19 +456,15 @@ def _known(bench: Bench) -> dict[str, Any] | None:
     return {"ms": times, "failed": len(scores) - len(times)}
 
 
-def main() -> int:
-    """Entry point of the process; the messages of stderr go to the session's run.log."""
-    if len(sys.argv) < 2:
-        print("usage: python -m warpdeck.sessions.runner SESSION_FOLDER...", file=sys.stderr)
+def main(folders: Sequence[str]) -> int:
+    """What `process` does; the messages of stderr go to the session's run.log."""
+    if not folders:
+        print("usage: python -m warpdeck.sessions.process SESSION_FOLDER...", file=sys.stderr)
         return ExitCode.USAGE
     try:
-        return run_sessions(sys.argv[1:], signals=True)
+        return run_sessions(folders, signals=True)
     except WarpdeckError as error:
         print(f"warpdeck: {error}", file=sys.stderr)
         return error.exit_code
     except Terminated:
         return ExitCode.INTERRUPTED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

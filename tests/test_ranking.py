@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -100,3 +101,64 @@ def test_the_reported_speedup_is_free_of_the_winners_curse() -> None:
     # and the mean of 60 runs by 0.1%
     assert mean_log_speedup(recorded=True) > 0.008  # what choosing and reporting on one sample does
     assert abs(mean_log_speedup(recorded=False)) < 0.004
+
+
+class Graded(Level):
+    """As Level, with 0.2% of noise: block sizes 64, 128 and 256 take 10, 10.4 and 10.8 µs. Notes what it is
+    asked to compare."""
+
+    def __init__(self) -> None:
+        super().__init__(3, recorded=False)
+        self.compared: list[tuple[str, str]] = []
+
+    def _of(self, candidate: Candidate, *shape: int) -> np.ndarray:
+        level = {64: 1.0, 128: 1.04, 256: 1.08}[int(str(candidate.config["block_size"]))]
+        return 0.01 * level * np.exp(self._rng.normal(0, 0.002, shape))
+
+    def evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol) -> Evaluation:
+        measured = tuple(
+            Measurement(c.name, protocol.cache, "made up", self._of(candidate, 30)) for c in cases
+        )
+        found = super().evaluate(candidate, cases, protocol)
+        code = str(candidate.config["block_size"])  # register caps change nothing
+        return dataclasses.replace(found, measurements=measured, resources=Resources(8, code_hash=code))
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        self.compared.append((str(a.config["block_size"]), str(b.config["block_size"])))
+        return Paired(case.name, cache, "made up", self._of(a, blocks, 2), self._of(b, blocks, 2))
+
+
+def test_what_is_known_already_is_not_compared_again() -> None:
+    device = Graded()
+    workload = load_workload("softmax")
+    bench = Bench(workload, device, space="classic", cases=[workload.size_case(256)])
+    list(bench.evaluate_many(bench.configs()))
+    result = bench.finish()
+    # the baseline (256) is no news, and what it says of 64 and 128 settles how those two stand
+    assert device.compared == [("256", "64"), ("256", "128"), ("256", "64")]
+    assert [f.evaluation.candidate.config["block_size"] for f in result.finalists] == [64, 128, 256]
+    assert [f.tied for f in result.finalists] == [True, False, False]
+    assert {e.candidate.config["block_size"] for e in result.tied} == {64}
+    baseline = result.finalists[-1]
+    assert baseline.speedup is not None and baseline.speedup.ratio == baseline.speedup.hi == 1
+    assert baseline.paired_ms is not None and abs(baseline.paired_ms - 0.0108) < 1e-4
+
+
+def test_a_baseline_that_nothing_beats_is_measured_beside_itself() -> None:
+    device = Graded()
+    workload = load_workload("softmax")
+    workload = dataclasses.replace(
+        workload,
+        spaces={
+            "classic": dataclasses.replace(
+                workload.spaces["classic"], baseline={"block_size": 64, "reg_cap": 0}
+            )
+        },
+    )
+    bench = Bench(workload, device, space="classic", cases=[workload.size_case(256)])
+    list(bench.evaluate_many(bench.configs()))
+    result = bench.finish()
+    assert device.compared == [("64", "128"), ("64", "256"), ("64", "64")]
+    assert result.best is not None and result.best.evaluation.candidate.config["block_size"] == 64
+    assert result.best.speedup is not None and result.best.speedup.blocks > 0
+    assert [c.name for c in result.cases] == ["256"]

@@ -22,6 +22,7 @@ from warpdeck.core.stats import (
     median_ci,
     paired_speedup,
     round_logs,
+    through,
     tied,
 )
 
@@ -113,6 +114,21 @@ def test_bounds_are_the_exact_signed_rank_ones():
         d = sizes * np.array(signs)
         misses += paired_speedup(np.exp(d), np.ones(8)).win_bound > 1
     assert misses == 2  # 2/256 <= 1% < 3/256
+
+
+def test_what_two_comparisons_with_a_third_say_of_each_other():
+    rng = np.random.default_rng(8)
+    alike = [through(*(paired_speedup(*abba(rng, 40, 0.01)) for _ in range(2))) for _ in range(400)]
+    assert sum(r.verdict is not Verdict.TIE for r in alike) <= 4
+    assert np.mean([r.lo <= 1 <= r.hi for r in alike]) >= 0.95
+    slower = [
+        through(paired_speedup(*abba(rng, 40, 0.01, slowdown=1.05)), paired_speedup(*abba(rng, 40, 0.01)))
+        for _ in range(100)
+    ]
+    assert sum(r.verdict is Verdict.LOSS for r in slower) >= 90
+    assert np.median([r.ratio for r in slower]) == pytest.approx(1 / 1.05, rel=0.005)
+    unknown = paired_speedup(np.ones((3, 2)), np.ones((3, 2)))
+    assert through(unknown, slower[0]).verdict is Verdict.TIE is through(slower[0], unknown).verdict
 
 
 def test_combined_speedup_averages_cases():

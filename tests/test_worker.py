@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpdeck.core import server_process
 from warpdeck.core.devices.cuda import CudaDevice
 from warpdeck.core.errors import ExitCode, NoDeviceError
 from warpdeck.core.model import Status
@@ -209,6 +210,18 @@ def test_a_malformed_payload_ends_only_that_worker(server: ForkServer, worker: W
 def test_ctrl_c_reaches_only_the_run_process(worker: WorkerHandle) -> None:
     os.kill(worker.pid, signal.SIGINT)
     assert worker.call("ping") == {"payload": None}
+
+
+def test_a_server_that_was_begun_before_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_process, "has_driver", lambda: True)
+    server_process.begin()
+    server_process.begin()  # changes nothing
+    begun = server_process.take()
+    monkeypatch.setattr(server_process, "_begun", begun)
+    with ForkServer() as first, ForkServer() as second:
+        assert first.pid == begun.process.pid != second.pid
+        first.fork().close()
+    assert begun.process.poll() == 0
 
 
 def test_workers_and_server_end_with_the_run_process() -> None:

@@ -8,23 +8,20 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from typing import Any
 
-from ..environment import without_secrets
+from .. import server_process
 from ..errors import NoDeviceError, WarpdeckError
 from ..model import Status
+from ..server_process import ServerProcess
 from . import wire
 from .faults import WorkerDied, WorkerFault, WorkerTimeout
 
 _SPAWN_S = 20.0
 _INIT_S = 60.0
 _GONE_S = 10.0  # the driver needs a while to tear down a hung kernel
-_END_S = 1.0  # for a worker to end by itself
-_POLL_S = 0.002
 KERNEL_S = 10.0  # default limit for one kernel
 
 
@@ -32,32 +29,15 @@ class ForkServer:
     """Spawns workers. One per run process; ends with it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: ServerProcess | None = None
         self._control: wire.Channel | None = None
         self._lock = threading.Lock()
-        self._log = tempfile.TemporaryFile()  # workers' stderr, quoted when one dies  # noqa: SIM115
 
     def start(self) -> None:
-        """Start the server's process, once. Raises WarpdeckError if it doesn't start."""
-        if self._process is not None:
-            return
-        ours, theirs = socket.socketpair()
-        environment = {
-            **without_secrets(),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OPENBLAS_NUM_THREADS": "1",  # a forked process must not inherit a thread pool
-            "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.server", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=environment,
-        )
-        theirs.close()
-        self._control = wire.Channel(ours)
+        """Start the server's process, once; one that was begun before is taken."""
+        if self._server is None:
+            self._server = server_process.take()
+            self._control = wire.Channel(self._server.control)
 
     def spawn(self, device: int = 0, *, helpers: bytes | None = None, clock: str = "auto") -> WorkerHandle:
         """Fork a worker and start CUDA in it; with `helpers` (their cubin) it is ready to measure.
@@ -88,21 +68,14 @@ class ForkServer:
         return WorkerHandle(self, int(answer["pid"]), ours)
 
     def reap(self, pid: int, *, kill: bool, wait_s: float = _GONE_S) -> tuple[bool, int | None]:
-        """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)
-
-        Between its questions the server answers others: workers start while one takes long to end.
-        """
-        if self._process is None:
+        """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)"""
+        if self._server is None:
             return True, None
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                answer = self._ask({"op": "reap", "pid": pid, "kill": kill}, _SPAWN_S)
-            except WarpdeckError:
-                return False, None
-            if answer["gone"] or time.monotonic() >= deadline:
-                return bool(answer["gone"]), answer.get("exit")
-            time.sleep(_POLL_S)
+        try:
+            answer = self._ask({"op": "reap", "pid": pid, "kill": kill, "wait_s": wait_s}, wait_s + _SPAWN_S)
+        except WarpdeckError:
+            return False, None
+        return bool(answer["gone"]), answer.get("exit")
 
     def _ask(self, message: dict[str, Any], timeout_s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         with self._lock:
@@ -121,29 +94,31 @@ class ForkServer:
 
     def last_words(self) -> str:
         """The last line that a worker or the server wrote to stderr."""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), 4096, max(0, size - 4096))
+        if self._server is None:
+            return ""
+        log = self._server.log.fileno()
+        tail = os.pread(log, 4096, max(0, os.fstat(log).st_size - 4096))
         lines = tail.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
     @property
     def pid(self) -> int | None:
         """The server's process id; None if it isn't running."""
-        return self._process.pid if self._process else None
+        return self._server.process.pid if self._server else None
 
     def close(self) -> None:
         """End the server and every worker."""
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._process is not None:
+        server, self._server = self._server, None
+        if server is not None:
             try:
-                self._process.wait(_GONE_S)
+                server.process.wait(_GONE_S)
             except subprocess.TimeoutExpired:
-                self._process.send_signal(signal.SIGKILL)
-                self._process.wait()
-            self._process = None
-        self._log.close()
+                server.process.send_signal(signal.SIGKILL)
+                server.process.wait()
+            server.log.close()
 
     def __enter__(self) -> ForkServer:
         self.start()
@@ -162,21 +137,18 @@ class WorkerHandle:
         self.pid = pid
         self.alive = True
         self.gone = False  # whether the process is known to have ended
-        self.uuid = ""  # the GPU's, once CUDA has started
         self.info: dict[str, Any] = {}
         self.loaded: set[str] = set()  # code ids
         self.bound: set[str] = set()  # binding keys
         self.progress = 0  # the item that a job over many was last known to be at
 
-    def start(self, device: int, clock: str = "auto", *, limit_s: float = _INIT_S) -> str:
-        """Start CUDA without a context yet, once; returns the GPU's UUID, for its lock."""
-        if not self.uuid:
-            self.uuid = str(self.call("init", {"device": device, "clock": clock}, limit_s)["uuid"])
-        return self.uuid
+    def start(self, device: int, clock: str = "auto") -> str:
+        """Start CUDA without a context yet; returns the GPU's UUID, for its lock."""
+        return str(self.call("init", {"device": device, "clock": clock}, _INIT_S)["uuid"])
 
-    def open(self, *, limit_s: float = _INIT_S) -> None:
+    def open(self) -> None:
         """Create the CUDA context and fill `info`."""
-        self.info = self.call("open", {}, limit_s)
+        self.info = self.call("open", {}, _INIT_S)
 
     def load_helpers(self, cubin: bytes) -> None:
         """Load the worker's own kernels; needed by every job that launches."""
@@ -281,6 +253,7 @@ class WorkerHandle:
             return
         self.alive = False
         self._channel.close()
-        self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=_END_S)
+        deadline = time.monotonic() + 1.0
+        self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=max(0.0, deadline - time.monotonic()))
         if not self.gone:
             self.gone, _ = self._server.reap(self.pid, kill=True)
