@@ -345,7 +345,7 @@ def test_parts_that_contradict_each_other(tmp_path: Path) -> None:
     two = AXPY_CU + AXPY_CU.replace("axpy(", "other(")
     with pytest.raises(UsageError, match="none of them 'saxpy'"):
         derived(Parts(kernel=two, signature="void saxpy(float x[n])", reference=AXPY_PY))
-    with pytest.raises(UsageError, match="parameter x shape: .*known: m"):
+    with pytest.raises(UsageError, match=r"parameter x shape: .*known: m"):
         assemble(Parts(**{**base.__dict__, "cases": ({"name": "odd", "m": 3},)}), tmp_path / "w")
 
 

@@ -55,7 +55,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tolerance.json": '{"tolerance": {"rtol": -3}}',
         "launch.json": '{"launch": {"grd": [1], "block": [32]}}',
         "knobs.json": '{"knobs": {"B": 3}}',
-        "whole.json": '{"signature": "s.txt", "reference": "r.py", "initial_kernel": "k.cu", "tolerance": {"x": 1}}',
+        "whole.json": '{"signature": "s.txt", "reference": "r.py", "initial_kernel": "k.cu",'
+        ' "tolerance": {"x": 1}}',
         "syntax.py": "def reference(x): return 2 *",
         "other.py": "def refernce(x): return 2 * x",
     }
