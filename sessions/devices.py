@@ -73,7 +73,7 @@ class SharedDevice:
         from ..core.devices.cuda import CudaDevice
 
         if self._same() and isinstance(self._device, CudaDevice):
-            self._device.spare(2)  # one to measure in, one to compare in
+            self._device.workers.want(2)  # one to measure in, one to compare in
 
     def leave(self) -> None:
         """A run has ended well: close its device, unless the next one needs it."""

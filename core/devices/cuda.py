@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,16 @@ from ..lock import gpu_lock
 from ..model import Candidate, Case, DeviceInfo, Status
 from ..server_process import has_driver
 from ..toolchain.pool import CompilePool
-from ..worker import ForkServer, WorkerFault, WorkerHandle
+from ..worker import ForkServer, WorkerFault, WorkerHandle, Workers
 from ..worker.library import VendorWorker
 from ..workload import Workload
 from .cuda_backend import CudaBackend
 
 _HELPERS = Path(__file__).resolve().parent.parent / "worker" / "helpers.cu"
 _LOCK_WAIT_S = 5.0
+_FIRST_S, _OPEN_S = 60.0, 20.0  # for a step of creating a context: the first may have to wake the GPU
+_MOST_SPARES = 8
+_SPARE_BYTES = 16 << 30  # of device memory for each spare context that may wait, beside the first
 _FLOORS_S = 60.0
 
 
@@ -49,21 +50,24 @@ class CudaDevice:
         self._allow_shared = allow_shared
         self._resources = contextlib.ExitStack()
         self._helpers: bytes | None = None
-        self._handles: list[WorkerHandle] = []  # those that have, or had, a context
-        self._spares: deque[Future[WorkerHandle]] = deque()
+        self._uuid = ""
+        # The GPU's lock is taken late, and given back last: until then workers end.
+        self._lock = self._resources.enter_context(contextlib.ExitStack())
         try:
             self.plans = plans or self._resources.enter_context(Plans())
             self._server = self._resources.enter_context(ForkServer())
             self.pool = self._resources.enter_context(CompilePool())
-            self._background = self._resources.enter_context(ThreadPoolExecutor(2, "warpdeck-device"))
-            self.vendor = VendorWorker(self._server, self._open)
+            self.workers = Workers(self._server.fork, self._open, listed=self._listed)
+            self._resources.callback(self.workers.close)
+            self.vendor = VendorWorker(self._server, self.workers.open)
             self._resources.callback(self.vendor.close)
             if ahead:
                 self.vendor.begin()
-            first = self._start(after_lock=lambda: self.spare(1) if ahead else None)
-            self.settle()
-            self.info = self._describe(first)
-            self._spares.appendleft(_done(first))  # it ran nothing but our own kernels
+            first = self._first(spare=ahead)
+            with self.workers.timing():
+                self.info = self._describe(first)
+            self.workers.most = min(_MOST_SPARES, 1 + self.limits["memory_bytes"] // _SPARE_BYTES)
+            self.workers.give(first)  # it ran nothing but our own kernels
         except BaseException:
             self.close()
             raise
@@ -74,52 +78,40 @@ class CudaDevice:
         assert self.info.compute_capability is not None
         return self.info.compute_capability
 
-    def settle(self) -> None:
-        """Wait for the contexts that are being created: none is while something is timed."""
-        wait(self._spares)
-
     def spawn(self) -> WorkerHandle:
         """A fresh worker: its own process and context, ready to measure. Nobody ran anything in it."""
-        self.settle()
-        while self._spares:
-            spare = self._spares.popleft()
-            if spare.exception() is None and spare.result().alive:
-                return spare.result()
-        return self._start()
-
-    def spare(self, count: int) -> None:
-        """Begin to create contexts for the next `spawn`s, while nothing is timed."""
-        for _ in range(count - len(self._spares)):
-            self._spares.append(self._background.submit(self._start))
-
-    def pids(self) -> set[int]:
-        """Process ids of the workers that have a context."""
-        self._handles = [handle for handle in self._handles if handle.alive]
-        return {handle.pid for handle in self._handles}
+        return self.workers.take()
 
     def compile_ahead(self, workload: Workload, candidates: Sequence[Candidate], case: Case) -> None:
         """Compile what will be asked for later, while others measure; the results wait in the cache."""
         for candidate in candidates:
             self.pool.submit(workload, candidate, case, self.cc)
 
-    def _start(self, after_lock: Callable[[], None] | None = None) -> WorkerHandle:
+    def _first(self, *, spare: bool) -> WorkerHandle:
+        """The first worker. Its context waits for the GPU's lock: to create it would disturb the holder."""
         handle = self._server.fork()
         try:
-            self._open(handle, after_lock)
+            self._uuid = self._started(handle, _FIRST_S)
+            self._lock.enter_context(gpu_lock(self._uuid, _LOCK_WAIT_S))
         except BaseException:
             handle.kill()
             raise
+        self.workers.want(int(spare))
+        self.workers.open(handle)
         return handle
 
-    def _open(self, handle: WorkerHandle, after_lock: Callable[[], None] | None = None) -> None:
-        """Create a forked worker's context. `after_lock`: take the GPU's lock, and call that then."""
+    def _started(self, handle: WorkerHandle, limit_s: float) -> str:
         try:
-            uuid = handle.start(self._index)
-            if after_lock:  # before there is a context: its creation would disturb the holder's timing
-                self._resources.enter_context(gpu_lock(uuid, _LOCK_WAIT_S))
-                after_lock()
-            self._handles.append(handle)
-            handle.open()
+            return handle.start(self._index, limit_s=limit_s)
+        except WorkerFault as fault:
+            raise self._told(fault) from None
+
+    def _open(self, handle: WorkerHandle) -> None:
+        """Create a forked worker's context and make it ready to measure."""
+        limit_s = _FIRST_S if self._helpers is None else _OPEN_S
+        self._started(handle, limit_s)
+        try:
+            handle.open(limit_s=limit_s)
             if self._helpers is None:
                 major, minor = handle.info["compute_capability"]
                 source = _HELPERS.read_text(encoding="utf-8")
@@ -127,10 +119,15 @@ class CudaDevice:
                 self._helpers = compiled.result().cubin
             handle.load_helpers(self._helpers)
         except WorkerFault as fault:
-            handle.kill()
-            if fault.status is Status.UNSUPPORTED:
-                raise NoDeviceError(f"cuda:{self._index}: {fault.message}") from None
-            raise
+            raise self._told(fault) from None
+
+    def _told(self, fault: WorkerFault) -> Exception:
+        """A fault of a worker that has run nothing yet: the device's, if it says that there is none."""
+        absent = fault.status is Status.UNSUPPORTED
+        return NoDeviceError(f"cuda:{self._index}: {fault.message}") if absent else fault
+
+    def _listed(self) -> set[int]:
+        return {process.pid for process in nvml.compute_processes(self._uuid)}
 
     def _describe(self, handle: WorkerHandle) -> DeviceInfo:
         facts = handle.info
@@ -162,12 +159,6 @@ class CudaDevice:
     def close(self) -> None:
         """End every process and release the GPU's lock."""
         self._resources.close()
-
-
-def _done(handle: WorkerHandle) -> Future[WorkerHandle]:
-    future: Future[WorkerHandle] = Future()
-    future.set_result(handle)
-    return future
 
 
 def _require_driver() -> None:

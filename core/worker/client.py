@@ -22,6 +22,8 @@ from .faults import WorkerDied, WorkerFault, WorkerTimeout
 _SPAWN_S = 20.0
 _INIT_S = 60.0
 _GONE_S = 10.0  # the driver needs a while to tear down a hung kernel
+_END_S = 1.0  # for a worker to end by itself
+_POLL_S = 0.002
 KERNEL_S = 10.0  # default limit for one kernel
 
 
@@ -68,14 +70,21 @@ class ForkServer:
         return WorkerHandle(self, int(answer["pid"]), ours)
 
     def reap(self, pid: int, *, kill: bool, wait_s: float = _GONE_S) -> tuple[bool, int | None]:
-        """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)"""
+        """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)
+
+        The server answers others meanwhile: workers start while one takes long to end.
+        """
         if self._server is None:
             return True, None
-        try:
-            answer = self._ask({"op": "reap", "pid": pid, "kill": kill, "wait_s": wait_s}, wait_s + _SPAWN_S)
-        except WarpdeckError:
-            return False, None
-        return bool(answer["gone"]), answer.get("exit")
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                answer = self._ask({"op": "reap", "pid": pid, "kill": kill}, _SPAWN_S)
+            except WarpdeckError:
+                return False, None
+            if answer["gone"] or time.monotonic() >= deadline:
+                return bool(answer["gone"]), answer.get("exit")
+            time.sleep(_POLL_S)
 
     def _ask(self, message: dict[str, Any], timeout_s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         with self._lock:
@@ -137,18 +146,21 @@ class WorkerHandle:
         self.pid = pid
         self.alive = True
         self.gone = False  # whether the process is known to have ended
+        self.uuid = ""  # the GPU's, once CUDA has started
         self.info: dict[str, Any] = {}
         self.loaded: set[str] = set()  # code ids
         self.bound: set[str] = set()  # binding keys
         self.progress = 0  # the item that a job over many was last known to be at
 
-    def start(self, device: int, clock: str = "auto") -> str:
-        """Start CUDA without a context yet; returns the GPU's UUID, for its lock."""
-        return str(self.call("init", {"device": device, "clock": clock}, _INIT_S)["uuid"])
+    def start(self, device: int, clock: str = "auto", *, limit_s: float = _INIT_S) -> str:
+        """Start CUDA without a context yet, once; returns the GPU's UUID, for its lock."""
+        if not self.uuid:
+            self.uuid = str(self.call("init", {"device": device, "clock": clock}, limit_s)["uuid"])
+        return self.uuid
 
-    def open(self) -> None:
+    def open(self, *, limit_s: float = _INIT_S) -> None:
         """Create the CUDA context and fill `info`."""
-        self.info = self.call("open", {}, _INIT_S)
+        self.info = self.call("open", {}, limit_s)
 
     def load_helpers(self, cubin: bytes) -> None:
         """Load the worker's own kernels; needed by every job that launches."""
@@ -253,7 +265,6 @@ class WorkerHandle:
             return
         self.alive = False
         self._channel.close()
-        deadline = time.monotonic() + 1.0
-        self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=max(0.0, deadline - time.monotonic()))
+        self.gone, _ = self._server.reap(self.pid, kill=False, wait_s=_END_S)
         if not self.gone:
             self.gone, _ = self._server.reap(self.pid, kill=True)
