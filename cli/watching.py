@@ -62,6 +62,8 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
     with SessionStore.open(launched.folder) as store:
         running = is_running(launched.folder)
         state = as_seen(store.state(), running=running)
+        if state.lifecycle is Lifecycle.INTERRUPTED and state.seq and code not in WITH_RESULT:
+            code = ExitCode.RUN_FAILED  # whatever it died with
         if code not in WITH_RESULT:
             error(_why(launched, state))
         document = tune_document(store, state)
@@ -89,7 +91,19 @@ def _why(launched: Launched, state: RunState) -> str:
 
     if state.lifecycle is Lifecycle.INTERRUPTED and shutil.disk_usage(launched.folder).free < FULL_BYTES:
         return f"the disk of {launched.folder} is full; free some space"
+    if state.lifecycle is Lifecycle.INTERRUPTED and state.seq:
+        return f"{state.reason} ({_how(launched.process.returncode)})"
     return state.reason or launched.last_words() or "the run ended without saying why"
+
+
+def _how(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is None or status >= 0:
+        return f"exit code {status}" if status is not None else "it isn't this command's"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
 
 
 def _follow(launched: Launched, as_jsonl: bool) -> None:

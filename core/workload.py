@@ -19,6 +19,7 @@ from .errors import UsageError, WarpdeckError
 from .expr import compile_expr, near
 from .model import Candidate, Case, Config, Launch, Role, Trust
 from .space import SearchSpace, value_text
+from .staying import stays, staying
 from .tensors import FUNCTIONS, on_tensors, uses_torch
 
 MAX_BYTES = 64 * 2**30  # of one case's buffers together
@@ -343,17 +344,21 @@ class Workload:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            with staying():
+                spec.loader.exec_module(module)
         except (Exception, SystemExit) as e:  # a script that ends itself must not end us
             hint = '; install it: pip install "warpdeck[rl]", or torch alone' if _lacks_torch(e) else ""
             raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}") from e
         reference: Callable[..., Any] | None = getattr(module, "reference", None)
         if not callable(reference):
             raise UsageError(f"{path}: no function reference(**arguments)")
-        if uses_torch(path.read_text(encoding="utf-8")):
-            for name in FUNCTIONS:
-                if callable(getattr(module, name, None)):
-                    setattr(module, name, on_tensors(getattr(module, name)))
+        tensors = uses_torch(path.read_text(encoding="utf-8"))
+        for name in (*FUNCTIONS, "make_inputs"):
+            function = getattr(module, name, None)
+            if callable(function):
+                setattr(
+                    module, name, stays(on_tensors(function) if tensors and name in FUNCTIONS else function)
+                )
         return module
 
 

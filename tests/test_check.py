@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from warpdeck.core.check import POOL, CheckPlan, compare, covering_configs, deri
 from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
 from warpdeck.core.model import Case, Role, Status
 from warpdeck.core.space import SearchSpace
+from warpdeck.core.staying import stays
 from warpdeck.core.workload import Tolerance, Workload
 from warpdeck.kernels import list_workloads, load_workload
 
@@ -374,6 +376,9 @@ PRODUCT = "{ product = 1e-6 }"
         ("reference = 3", None, "no function reference"),
         ("def reference(x):\n    return x\nraise SystemExit(0)", None, "SystemExit: 0"),
         ("def reference(x):\n    raise SystemExit(0)", None, "reference failed on case '64': SystemExit"),
+        ("import os\nos._exit(3)\ndef reference(x):\n    return x", None, r"called os\._exit\(3\)"),
+        ("import os\ndef reference(x):\n    os._exit(3)", None, r"reference failed.*called os\._exit\(3\)"),
+        ("from os import _exit\ndef reference(x):\n    _exit(0)", None, r"called os\._exit\(0\)"),
         ("def reference(x):\n    return x * 2", PRODUCT, "needs operands"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x", PRODUCT, "must return"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x, x", PRODUCT, "don't multiply"),
@@ -450,3 +455,17 @@ def test_covering_configs_reach_every_value():
         (k, c[k]) for c in configs for k in space.knobs
     }
     assert covering_configs(space, configs[:64]) == configs[:64]
+
+
+def test_only_code_that_is_to_stay_stays() -> None:
+    def forked() -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert stays(forked)() == 7
+    with pytest.raises(SystemExit, match=r"os\._exit\(5\)"):
+        stays(lambda: os._exit(5))()
+    code = "import os\nfrom warpdeck.core.staying import stays\nstays(int)()\nos._exit(9)\n"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 9

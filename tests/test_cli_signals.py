@@ -161,7 +161,7 @@ def test_killing_the_run_is_told_and_loses_nothing(isolated_home: Path, long_run
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.RUN_FAILED and "its process died" in err
+    assert process.returncode == ExitCode.RUN_FAILED and "its process died (killed by SIGKILL)" in err
     again = warpdeck("tune", "--resume", "killed", "--json")
     assert again.returncode == 0, again.stderr
     with SessionStore.open(session) as store:
