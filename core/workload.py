@@ -19,7 +19,7 @@ from .errors import UsageError, WarpdeckError
 from .expr import compile_expr, near
 from .model import Candidate, Case, Config, Launch, Role, Trust
 from .space import SearchSpace, value_text
-from .staying import stays, staying
+from .staying import staying, stays
 from .tensors import FUNCTIONS, on_tensors, uses_torch
 
 MAX_BYTES = 64 * 2**30  # of one case's buffers together
