@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
+from .words import one_line
 
 FILE = "bookmarks.json"
 SCHEMA_VERSION = 1
@@ -104,5 +105,4 @@ class Bookmarks:
 
 def _clean(name: str) -> str:
     """One line of printable characters, of a length that a list can show."""
-    printable = "".join(c if c.isprintable() else " " for c in name)
-    return " ".join(printable.split())[:MOST_NAME].rstrip()
+    return " ".join(one_line(name).split())[:MOST_NAME].rstrip()

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .glyphs import HEIGHT, WIDTH, dots
+from .words import tame
 
 PIXELS = 2  # a unit of the drawing in the PNG
 FINER = 2  # samples a pixel in each direction, where curves are smoothed
@@ -76,7 +77,7 @@ class Drawing:
         """A line of text with its top at `y`, and at `x` its `start`, `middle` or `end`."""
         length = text_width(text, size)
         left = x - {"start": 0, "middle": length // 2, "end": length}[at]
-        self._texts.append(_Text(left, y, text, fill, size))
+        self._texts.append(_Text(left, y, tame(text), fill, size))
 
     def line(self, points: ArrayLike, stroke: str, *, width: float = 1.0, dash: Sequence[float] = ()) -> None:
         """A line through points (n, 2); it lies over all rectangles and under all text."""
@@ -91,7 +92,7 @@ class Drawing:
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
             f'width="{self.width * PIXELS}" height="{self.height * PIXELS}" role="img">',
-            f"<title>{escape(self.title)}</title>",
+            f"<title>{escape(tame(self.title))}</title>",
             f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>',
         ]
         for r in self._rectangles:

@@ -12,6 +12,7 @@ NONE = "–"
 _COMMANDS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_BREAKS = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 def time_text(ms: Any) -> str:
@@ -51,6 +52,21 @@ def config_text(config: Mapping[str, Any]) -> str:
 def tame(text: Any) -> str:
     """A text of others, as it may be shown on a terminal; tabs and ends of lines stay."""
     return _COMMANDS.sub(" ", str(text))
+
+
+def one_line(text: Any) -> str:
+    """A text of others on one line: whatever has no shape of its own is a space."""
+    return "".join(c if c.isprintable() else " " for c in str(text).strip())
+
+
+def cells(text: str) -> str:
+    """The part of a line that is about to be painted, without what commands a terminal. It fills as many
+    cells as a terminal's arithmetic gave it: such a character has none, half of a surrogate pair has one."""
+    return _COMMANDS.sub(_cell, text.translate(_BREAKS))
+
+
+def _cell(found: re.Match[str]) -> str:
+    return "\ufffd" if "\ud800" <= found[0] <= "\udfff" else ""
 
 
 def clipped(text: Any, most: int) -> str:

@@ -13,10 +13,10 @@ from pathlib import PurePath
 from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
+from ..sessions.words import one_line
 from ..telemetry.ncu import hotspots
 from ..telemetry.ncu.counters import Counters
 from . import evidence
-from .counters_view import printable
 from .evidence import Subject
 from .source_files import Sources, Version, named_workload
 
@@ -101,7 +101,7 @@ def of_profile(counters: Counters) -> tuple[Instruction, ...]:
     return tuple(
         Instruction(
             f"{spot.address:05x}",
-            printable(spot.sass),
+            one_line(spot.sass),
             (base(spot.file), spot.line) if spot.file and spot.line > 0 else None,
             spots.get((spot.address, opcode(spot.sass))) if spot.samples else None,
         )
@@ -115,12 +115,12 @@ def of_machine(instructions: Sequence[Any], counters: Counters | None) -> Iterat
     for one in instructions:
         if one.kernel != kernel:
             kernel = one.kernel
-            yield Instruction("", printable(kernel), heading=True)
+            yield Instruction("", one_line(kernel), heading=True)
         if one.label:
             yield Instruction(one.label, "")
         place = (base(one.file), one.line) if one.file and one.line > 0 else None
         yield Instruction(
-            f"{one.address:05x}", printable(one.text), place, spots.get((one.address, opcode(one.text)))
+            f"{one.address:05x}", one_line(one.text), place, spots.get((one.address, opcode(one.text)))
         )
 
 
@@ -139,13 +139,13 @@ def of_ptx(text: str) -> Iterator[Instruction]:
             continue
         code = row.strip()
         if code.startswith((".version", ".target", ".address_size")):
-            yield Instruction("", printable(code), heading=True)
+            yield Instruction("", one_line(code), heading=True)
         elif code.endswith(":"):
-            yield Instruction(printable(code[:-1]), "")
+            yield Instruction(one_line(code[:-1]), "")
         elif code in ("{", "}", "(", ")", ")") or code.startswith("."):
-            yield Instruction("", printable(row.rstrip().expandtabs(4)))
+            yield Instruction("", one_line(row.rstrip().expandtabs(4)))
         else:
-            yield Instruction("", printable(row.rstrip().expandtabs(4)), place)
+            yield Instruction("", one_line(row.rstrip().expandtabs(4)), place)
 
 
 def load(sources: Sources, version: Version) -> Code:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..sessions.words import one_line
 from ..telemetry.ncu import hotspots, metrics, roofline
 from ..telemetry.ncu.counters import Counters, Metric
 from ..telemetry.ncu.diagnosis import Diagnosis
@@ -227,7 +228,7 @@ def line_cells(line: hotspots.Line) -> tuple[str, ...]:
         f"{100 * line.share:.1f}%",
         str(line.samples),
         stall,
-        printable(line.source),
+        one_line(line.source),
     )
 
 
@@ -245,7 +246,7 @@ def spot_cells(spot: hotspots.HotSpot, counters: Counters) -> tuple[str, ...]:
         f"{100 * hotspots.share(spot, counters):.1f}%",
         str(spot.samples),
         stall,
-        printable(spot.sass),
+        one_line(spot.sass),
     )
 
 
@@ -262,11 +263,6 @@ def _figure(value: float | str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e9 else f"{value:.4g}"
-
-
-def printable(text: str) -> str:
-    """One line without control characters: a source file must not drive the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text.strip())
 
 
 def widest(rows: Sequence[BarRow]) -> int:

@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ...sessions.words import one_line
 from ..export import Exported, Sheet
 from ..format import duration
 
@@ -24,12 +25,7 @@ class Line(NamedTuple):
 
     def __str__(self) -> str:
         level = "" if self.level == "info" else f"{self.level}: "
-        return f"{duration(self.t):>7}  {level}{_printable(self.text)}"
-
-
-def _printable(text: str) -> str:
-    """One line without control characters: a compiler's log must not drive the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text.strip())
+        return f"{duration(self.t):>7}  {level}{one_line(self.text)}"
 
 
 def has_words(text: str, wanted: str) -> bool:
@@ -98,7 +94,7 @@ the newest line until you scroll up; `G` follows again. `/` shows only lines wit
         """The lines that are shown."""
         if not self._lines:
             return None
-        rows = [(duration(line.t), line.level, _printable(line.text)) for line in self._lines]
+        rows = [(duration(line.t), line.level, one_line(line.text)) for line in self._lines]
         values = [{"seconds": line.t, "level": line.level, "text": line.text} for line in self._lines]
         return Sheet(str(self.border_title), ("time", "level", "text"), rows, (True,), values)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .timeline import TimelinePane
 
 WIDE_GUTTER, GUTTER = 16, 10
-_HEADS = {WIDE_GUTTER: " cta   sm  warp  ", GUTTER: " cta warp "}
+_HEADS = {WIDE_GUTTER: " cta   sm  warp ", GUTTER: " cta warp "}
 DARK = "#0f1317"  # of what is written on a stage
 _TAGS = {TOKEN: "~", ASYNC: "→"}
 
