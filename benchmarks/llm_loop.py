@@ -2,11 +2,16 @@
 
     python benchmarks/llm_loop.py [--workload gemm] [--size 2048] [--candidates 40] [--device cuda:0]
 
-A local server of the OpenAI protocol proposes the rungs of the workload's ladder with drawn knobs, as a
-model would: whole sources, launches as expressions. Among them are kernels that never end, that fault, and
-that ask for too much. Goals: at least 60% of the run's wall time goes into judging candidates (their worker,
-checks and timing); a kernel that hangs or faults costs at most its limit and 10 s, and never the run; the run
-process stays below 1 GB.
+A local server of the OpenAI protocol proposes the rungs of the workload's ladder, each configuration once, as
+a model would: whole sources, launches as expressions. Among them are kernels that never end, that fault, and
+that need more memory than there is (`BROKEN`). Goals: at least 60% of the run's wall time is measuring; a
+broken kernel costs at most its limit and 10 s, and never the run; the run process stays below 1 GB.
+
+*Measuring* is what happens in a worker that is ready: loading a candidate and its inputs, its checked
+launches and the comparison with the reference, the timing protocol, and paired re-measurement, of candidates
+and of the baseline that they are compared with. It is none of these: start-up, proposals, compiling, starting
+processes and contexts (also where timing has to wait for them), the vendor's library, files, the end. Wall
+time is from the run process' start to its end.
 """
 
 from __future__ import annotations
@@ -35,34 +40,28 @@ from warpdeck.sessions.events import Kind
 from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
-HANG = "    for (volatile int i = 0; i >= 0;) { }\n"
-FAULT = "    *reinterpret_cast<volatile float *>(16) = 1.0f;\n"
-HOG = "    extern __shared__ float hog[]; hog[threadIdx.x] = 1.0f;\n"
-BROKEN = {"hang": HANG, "fault": FAULT, "hog": HOG}
-EVERY = 12  # one in so many proposals is broken, after the first rungs
+BROKEN = {  # what stands before the kernel, and what it begins with
+    "hang": ("", "for (volatile int i = 0; i >= 0;) { }"),  # to be ended after 10 s
+    "fault": ("", "*reinterpret_cast<volatile float *>(16) = 1.0f;"),
+    "memory": ("__device__ volatile char hog[1ull << 40];", "hog[1ull * threadIdx.x << 20] = 1;"),
+    "shared": ("", "extern __shared__ float hog[]; hog[threadIdx.x] = 1.0f;"),  # refused before it runs
+}
+SCHEDULE = {5: "fault", 10: "memory", 15: "hang", 20: "shared", 25: "fault", 30: "memory"}  # by proposal
 TOO_MUCH_SHARED = "300000"
 
 
 def proposals(workload: Workload, size: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Rungs with drawn configurations, endlessly; some broken."""
-    rng = random.Random(seed)
+    """The configurations of the upper rungs in a drawn order; some broken."""
     rungs = [v for v in workload.ladder() if v.precision is None][1:]
     params = workload.size_case(size).params
-    kinds = list(BROKEN)
-    count = 0
-    while True:
-        count += 1
-        rung = rng.choice(rungs[len(rungs) // 2 :])
-        knobs = rng.choice(workload.space_of(rung.name).configs(params))
+    every = [(r, c) for r in rungs[len(rungs) // 2 :] for c in workload.space_of(r.name).configs(params)]
+    random.Random(seed).shuffle(every)
+    for count, (rung, knobs) in enumerate(every, 1):
         proposal = _proposal(rung, knobs)
-        if count % EVERY == 0:
-            kind = kinds[count // EVERY % len(kinds)]
-            proposal = _broken(proposal, rung, kind)
-        yield proposal
+        yield _broken(proposal, rung, SCHEDULE[count]) if count in SCHEDULE else proposal
 
 
 def _proposal(rung: Variant, knobs: Any) -> dict[str, Any]:
-    # A number that is drawn anew makes each text another source, as a model's would be.
     head = "".join(f"#define {name} {int(value)}\n" for name, value in knobs.items())
     launches = [
         {
@@ -88,11 +87,13 @@ def _filled(expression: str, knobs: Any) -> str:
 
 
 def _broken(proposal: dict[str, Any], rung: Variant, kind: str) -> dict[str, Any]:
-    start = proposal["source"].index("{", proposal["source"].index(rung.entry + "(")) + 1
-    source = proposal["source"][:start] + "\n" + BROKEN[kind] + proposal["source"][start:]
+    before, first = BROKEN[kind]
+    source = proposal["source"]
+    start = source.index("{", source.index(rung.entry + "(")) + 1
     launches = proposal["launches"]
-    if kind == "hog":
+    if kind == "shared":
         launches = [{**launch, "shared": TOO_MUCH_SHARED} for launch in launches]
+    source = f"{before}\n{source[:start]}\n    {first}\n{source[start:]}"
     return {**proposal, "idea": kind, "source": source, "launches": launches}
 
 
@@ -160,43 +161,61 @@ def main() -> None:
             time.sleep(0.2)
         wall = time.monotonic() - started
     with SessionStore.open(run.folder) as store:
-        report(store, wall, peak, server)
+        report(store, wall, peak)
 
 
-def report(store: SessionStore, wall: float, peak: float, server: LlmServer) -> None:
+def report(store: SessionStore, wall: float, peak: float) -> None:
     """Print the figures as Markdown."""
     events = list(store.events())
-    first = next((e.t for e in events if e.kind == Kind.BASELINE), events[0].t)
-    searched = next((e.t for e in events if e.kind == Kind.RESULT), events[-1].t)
     found = [e for e in events if e.kind == Kind.EVALUATION]
-    judging = sum(e.data["check_s"] + e.data["time_s"] for e in found)
-    compiling = sum(e.data["compile_s"] for e in found)
-    state = store.state()
-    result = next((e for e in events if e.kind == Kind.RESULT), None)
-    finish = float(result.data.get("finish_s") or 0.0) if result else 0.0
-    print(f"{len(found)} candidates, {len(server.asked)} requests, {wall:.1f} s from start to end;")
-    print(f"{searched - first:.1f} s from the baseline to the result\n")
-    print("| part | s | share of the wall time |")
-    print("|---|--:|--:|")
-    for name, seconds in (
-        ("checking and timing candidates", judging),
-        ("re-measuring the finalists in pairs", finish),
-        ("compiling (beside other work)", compiling),
-    ):
-        print(f"| {name} | {seconds:.1f} | {seconds / wall:.0%} |")
-    measuring = judging + finish
-    print(f"\nmeasuring: {measuring / wall:.0%} of the wall time (goal 60%)")
-    print(f"largest resident size of the run process: {peak:.0f} MB (goal 1,000)")
-    print(f"ended: {state.lifecycle} {state.reason}\n")
-    print("| status | candidates | longest check and timing, s |")
-    print("|---|--:|--:|")
-    by_status: dict[str, list[float]] = {}
-    previous = first
+    judged = [e.data for e in events if e.kind in (Kind.EVALUATION, Kind.BASELINE)]
+    first = next((e.t for e in events if e.kind == Kind.BASELINE), events[0].t)
+    result = next((e for e in reversed(events) if e.kind == Kind.RESULT), events[-1])
+    finish = float(result.data.get("finish_s") or 0.0)
+    spent = {
+        "checks": sum(data["check_s"] for data in judged),
+        "timing": sum(data["time_s"] for data in judged),
+        "pairs": float(result.data.get("compared_s") or 0.0),
+    }
+    ideas = {e.data["variant"]: e.data["idea"] for e in events if e.kind == Kind.ATTEMPT}
+    costs, previous = [], first
     for event in found:
-        by_status.setdefault(str(event.data["status"]), []).append(event.t - previous)
+        costs.append((event, event.t - previous))
         previous = event.t
-    for status, seconds in sorted(by_status.items()):
-        print(f"| {status} | {len(seconds)} | {max(seconds):.1f} |")
+    state = store.state()
+    print(f"{len(found)} candidates: {dict(state.counts)}; ended: {state.lifecycle} {state.reason}\n")
+    print("| part of the run | s | share of the wall time |")
+    print("|---|--:|--:|")
+    measuring = sum(spent.values())
+    phases = {
+        "from start to end": wall,
+        "measuring: checks": spent["checks"],
+        "measuring: timing": spent["timing"],
+        "measuring: paired samples": spent["pairs"],
+        "until the baseline is known": first - (events[-1].t - wall),
+        "the search": result.t - finish - first,
+        "the finalists": finish,
+        "from the result to the end": events[-1].t - result.t,
+    }
+    for name, seconds in phases.items():
+        print(f"| {name} | {seconds:.1f} | {seconds / wall:.0%} |")
+    hung = sum(e.data["check_s"] for e, _ in costs if e.data["status"] == "timeout")
+    print(f"\nmeasuring: {measuring / wall:.1%} of the wall time (goal 60%)")
+    if hung:
+        rest, without = measuring - hung, (measuring - hung) / (wall - hung)
+        print(f"with the hung kernels' {hung:.1f} s as waste: {rest / wall:.1%}; without them: {without:.1%}")
+    print(f"compiling, in other processes: {sum(e.data['compile_s'] for e in found):.1f} s")
+    print(f"largest resident size of the run process: {peak:.0f} MB (goal 1,000)\n")
+    print("| candidates | number | longest from the one before, s | its checks and timing, s |")
+    print("|---|--:|--:|--:|")
+    kinds: dict[str, list[tuple[float, float]]] = {}
+    for event, cost in costs:
+        idea = ideas.get(event.data["variant"], "")
+        kind = f"{idea if idea in BROKEN else 'sound'}: {event.data['status']}"
+        kinds.setdefault(kind, []).append((cost, event.data["check_s"] + event.data["time_s"]))
+    for kind, seconds in sorted(kinds.items()):
+        longest = max(seconds)
+        print(f"| {kind} | {len(seconds)} | {longest[0]:.2f} | {longest[1]:.2f} |")
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ class Bench:
         self._counts: dict[str, int] = {}
         self._candidates: dict[str, Candidate] = {}  # by key; `quick` runs thousands of times a second
         self.steps = 0
+        self.compared_s = 0.0  # spent on paired samples so far
 
     def _refuse_mismatch(self, device: Device) -> None:
         """An imported recording has one cache mode, which nothing can measure, and no source to run."""
@@ -340,9 +341,8 @@ class Bench:
         start = time.monotonic()
         with self._quiet():
             result = rank(self, list(self._evaluations.values()), finalists)
-        self.emit(
-            "result", {**result.to_json(), "counts": dict(self._counts), "finish_s": time.monotonic() - start}
-        )
+        spent = {"finish_s": time.monotonic() - start, "compared_s": self.compared_s}
+        self.emit("result", {**result.to_json(), "counts": dict(self._counts), **spent})
         return result
 
     @property

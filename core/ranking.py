@@ -180,6 +180,7 @@ def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) 
     pairs = []
     for case in bench.cases:
         paired = bench.backend.compare(a, b, case, cache, blocks=spread[case.name])
+        bench.compared_s += paired.seconds
         median = float(np.median(paired.b_ms))
         problem = implausible(bench.workload, bench.backend, b, case, cache, median)
         if problem is not None:

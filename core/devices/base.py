@@ -37,7 +37,8 @@ class Paired:
     """Interleaved samples of two candidates on one case, in one context.
 
     `a_ms[i, j]` and `b_ms[i, j]`: sample j of block i; blocks alternate between A B B A and B A A B. Not
-    `interleaved`: an imported recording's, measured apart; then their shapes are [n] and [m].
+    `interleaved`: an imported recording's, measured apart; then their shapes are [n] and [m]. `seconds` it
+    took in the worker that was ready for it; 0 where nothing was measured.
     """
 
     case: str
@@ -47,6 +48,7 @@ class Paired:
     b_ms: NDArray[np.float64]
     throttle: tuple[str, ...] = ()
     interleaved: bool = True
+    seconds: float = 0.0
 
 
 def speedup_of(pairs: Sequence[Paired]) -> Speedup:

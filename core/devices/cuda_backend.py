@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,7 +157,7 @@ class CudaBackend:
         handle = self._worker(base.candidate)
         checks: list[CheckResult] = []
         measurements: list[Measurement] = []
-        started, check_s = perf_counter(), 0.0
+        started, check_s = self._session.clock(), None
         try:
             proven = base.candidate.id in self._proven
             for case in (*(() if proven else self._applicable(base.candidate)), *cases):
@@ -166,7 +165,7 @@ class CudaBackend:
                 if checks[-1].status is not Status.OK:
                     break
             else:
-                check_s = perf_counter() - started
+                check_s = self._session.clock() - started
                 if not self._foreign(base.candidate):
                     self._proven.add(base.candidate.id)
                 for case in cases:
@@ -178,25 +177,28 @@ class CudaBackend:
                         break
                     measurements.append(measured)
         except WorkerFault as fault:
-            return self._end(handle, replace(base, status=fault.status, message=fault.message), checks)
+            base = replace(base, status=fault.status, message=fault.message)
         except (CompileError, UsageError) as error:
-            return self._end(handle, replace(base, status=Status.LAUNCH_ERROR, message=str(error)), checks)
+            base = replace(base, status=Status.LAUNCH_ERROR, message=str(error))
+        else:
+            base = replace(base, status=Status.OK)
+        spent = self._session.clock() - started
+        check_s = spent if check_s is None else check_s
+        base = replace(base, check_s=check_s, time_s=spent - check_s)
         wrong = next((c for c in checks if c.status is not Status.OK), None)
         if wrong is not None:
             # What wrote where it must not may have written anywhere: this context isn't to be trusted again.
             handle.kill()
-            message = f"case {wrong.case}: {wrong.reason}"
-            return self._end(handle, replace(base, status=wrong.status, message=message), checks)
+            base = replace(base, status=wrong.status, message=f"case {wrong.case}: {wrong.reason}")
+        if base.status is not Status.OK:
+            return self._end(handle, base, checks)
         labels = sorted(
             {label for m in measurements for label in m.throttle if label.startswith("GPU shared")}
         )
         done = replace(
             base,
-            status=Status.OK,
             message="; ".join((*code.compiled.warnings, *notes(self._flags(base.candidate, code)), *labels)),
             measurements=tuple(measurements),
-            check_s=check_s,
-            time_s=perf_counter() - started - check_s,
         )
         return self._end(handle, done, checks)
 
@@ -313,6 +315,7 @@ class CudaBackend:
         self._ready.require_strong()
         codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
         handle = self._pair_worker(a, b)
+        started = self._session.clock()
         try:
             payloads = [self._session.payload(handle, code, case) for code in codes]
             job = {
@@ -335,6 +338,7 @@ class CudaBackend:
             np.asarray(answer["a_ms"], dtype=np.float64),
             np.asarray(answer["b_ms"], dtype=np.float64),
             labels,
+            seconds=self._session.clock() - started,
         )
 
     def _pair_worker(self, a: Candidate, b: Candidate) -> WorkerHandle:

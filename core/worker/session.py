@@ -115,6 +115,10 @@ class Session:
         """While something is timed: no worker starts or ends."""
         return self._pool.timing()
 
+    def clock(self) -> float:
+        """Seconds, for differences. It stands still while `timing` waits: that is no part of measuring."""
+        return time.perf_counter() - self._pool.waited_s
+
     # -- what a worker needs -----------------------------------------------------------------------
 
     def draws(self, case: Case) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ class Workers:
         self._coming = 0  # spares that are waited for: wanted, or starting
         self._ready: deque[WorkerHandle] = deque()
         self._open: dict[int, WorkerHandle] = {}  # that have, or may have, a context
+        self.waited_s = 0.0  # by `timing`, so far
         self._disturbing = 0  # contexts being created, processes ending
         self._measurer: threading.Thread | None = None  # who times something now
         self._problem: str | None = None  # of a worker that can't be ended
@@ -167,7 +168,9 @@ class Workers:
             self._measurer = threading.current_thread()
         try:
             with self._changed:
+                started = time.perf_counter()
                 self._changed.wait_for(lambda: not self._disturbing)
+                self.waited_s += time.perf_counter() - started
                 self._check()
             yield
         finally:
