@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, WarpdeckError
+from ..telemetry.whole import whole
 from .base import Control, EventSink, NullControl, Stop
 from .env import EpisodeConfig, KernelOptimizationEnv
 from .observation import COUNTERS, KERNELS, NVML
@@ -260,7 +261,10 @@ def _columns(rows: Sequence[Mapping[str, Any]], before: int) -> dict[str, list[A
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore", restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+    try:
+        with whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, extrasaction="ignore", restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise WarpdeckError(f"can't write {path}: {error.strerror}") from None

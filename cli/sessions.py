@@ -154,6 +154,8 @@ def sessions_export(
     if html is not None:
         _export_html(folder, html)
         return
+    if target is not None and str(target) != "-" and not target.is_dir():
+        options.writable(target, "FILE")
     if csv:
         _export_csv(folder, target or Path(f"{folder.name}.csv"))
     elif best:
@@ -195,6 +197,7 @@ def _export_html(folder: Path, target: Path) -> None:
 
 def _export_best(folder: Path, target: Path | None) -> None:
     from ..sessions.best import standalone
+    from ..sessions.report import write_text
     from ..sessions.store import SessionStore
 
     with SessionStore.open(folder) as store:
@@ -202,8 +205,8 @@ def _export_best(folder: Path, target: Path | None) -> None:
     if target is not None and str(target) == "-":
         line(text.rstrip("\n"))
         return
-    path = target or Path(name)
-    path.write_text(text, encoding="utf-8")
+    path = target / name if target is not None and target.is_dir() else target or Path(name)
+    write_text(path, text)
     line(str(path))
 
 

@@ -148,10 +148,11 @@ def sweep(
 def _phase1(runs: list[tuple[RunSpec, Path]], csv: Path, timeout_s: float, as_json: bool) -> int:
     """The phase 1 table of the sessions: to a file, and as JSON."""
     from ..sessions import phase1
+    from ..sessions.report import write_text
 
     with _progress() as draw:
         rows = phase1.rows(runs, timeout_s=timeout_s, progress=draw)
-    csv.write_text(phase1.csv_text(rows), encoding="utf-8")
+    write_text(csv, phase1.csv_text(rows))
     reasons = list(dict.fromkeys(str(row["reason"]) for row in rows if not row["ok"]))
     lacking = sum(not row["ok"] for row in rows)
     if reasons:
@@ -168,6 +169,7 @@ def _phase1(runs: list[tuple[RunSpec, Path]], csv: Path, timeout_s: float, as_js
 def _table(sessions: list[Path], csv: Path | None, as_json: bool) -> int:
     """The phase 0 table of the sessions: to a file, and as JSON."""
     from ..sessions import phase0
+    from ..sessions.report import write_text
     from ..sessions.store import SessionStore
 
     rows, failures = [], 0
@@ -177,7 +179,7 @@ def _table(sessions: list[Path], csv: Path | None, as_json: bool) -> int:
         rows += more
         failures += failed
     if csv is not None:
-        csv.write_text(phase0.csv_text(rows), encoding="utf-8")
+        write_text(csv, phase0.csv_text(rows))
         if not as_json:
             line(f"wrote {csv}: {len(rows)} rows, {failures} failed configuration(s) left out")
     if as_json:

@@ -192,6 +192,7 @@ def rollout(
     from ..agents.rollout import RolloutConfig
     from ..agents.rollout import rollout as run
 
+    options.writable_folder(csv_dir, "--csv-dir")
     result = run(
         RolloutConfig(
             model=model,

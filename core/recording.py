@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..telemetry.whole import whole
 from .errors import UsageError, WarpdeckError
 from .model import CacheMode, Config, DeviceInfo, Resources, Status
 from .space import value_text
@@ -400,16 +400,9 @@ def save(recording: Recording, path: Path) -> None:
 def save_bytes(text: bytes, path: Path, *, packed: bool) -> None:
     """Write a file atomically, gzip-compressed if `packed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".recording-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            # mtime 0: the same recording gives the same bytes
-            file.write(gzip.compress(text, compresslevel=9, mtime=0) if packed else text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole(path) as partial:
+        # mtime 0: the same recording gives the same bytes
+        partial.write_bytes(gzip.compress(text, compresslevel=9, mtime=0) if packed else text)
 
 
 def statuses(entries: Iterable[Entry]) -> dict[str, int]:

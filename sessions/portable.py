@@ -22,6 +22,7 @@ from typing import IO
 
 from ..core.errors import UsageError, WarpdeckError
 from ..kernels.loader import FOREIGN
+from ..telemetry.whole import whole
 from . import paths
 from .launch import LOG
 from .store import SessionStore
@@ -42,9 +43,9 @@ def export_session(folder: Path, target: Path) -> Path:
         target = target / f"{folder.name}.tar.gz"
     if not target.name.endswith(SUFFIXES):
         raise UsageError(f"{target}: a session is exported as .tar.gz or .zip")
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with (
+            whole(target) as partial,
             tempfile.TemporaryDirectory(prefix="warpdeck-") as scratch,
             SessionStore.open(folder) as store,
         ):
@@ -59,11 +60,8 @@ def export_session(folder: Path, target: Path) -> Path:
                 with tarfile.open(partial, "w:gz") as archive:
                     for file, name in files:
                         archive.add(file, f"{folder.name}/{name}", filter=_anonymous)
-        partial.replace(target)
     except OSError as error:
         raise WarpdeckError(f"can't write {target}: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return target
 
 
@@ -175,6 +173,8 @@ Member = tuple[str, int, Callable[[], IO[bytes]]]
 @contextmanager
 def _members(archive: Path) -> Iterator[Iterator[Member]]:
     """(name, promised size, open) of every plain file; folders are skipped, anything else refused."""
+    if archive.exists() and not archive.is_file():  # a device may never end, a pipe never begin
+        raise UsageError(f"{archive}: no plain file; a session is imported from a .tar.gz or .zip")
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as pack:

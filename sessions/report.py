@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
 from ..core.model import Evaluation
+from ..telemetry.whole import whole
 from . import paths
 from .attempts import attempts
 from .best import standalone
@@ -234,12 +233,9 @@ def json_text(document: Mapping[str, Any]) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all. Raises WarpdeckError if the disk is full or can't be written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with whole(path) as partial:
+            partial.write_text(text, encoding="utf-8")
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise WarpdeckError(f"can't write {path}: {error.strerror}") from None

@@ -347,6 +347,10 @@ def test_sessions(tmp_path: Path) -> None:
     assert "speedup" in warpdeck("sessions", "show").stdout
     table = warpdeck("sessions", "export", "swept", "--csv", "-").stdout.splitlines()
     assert table[0].startswith("kernel,matrix_size,block_size") and len(table) == 10
+    null = warpdeck("sessions", "export", "swept", "--csv", os.devnull)
+    assert null.returncode == 0 and Path(os.devnull).is_char_device()  # written to, not replaced
+    nowhere = warpdeck("sessions", "export", "swept", str(tmp_path / "none" / "x.zip"))
+    assert nowhere.returncode == 2 and "there is no folder" in nowhere.stderr
     packed = tmp_path / "x.tar.gz"
     assert warpdeck("sessions", "export", "swept", str(packed)).stdout == f"{packed}\n"
     assert warpdeck("sessions", "import", str(packed), "--name", "again").stdout == "again\n"

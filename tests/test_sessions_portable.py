@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
 import stat
 import tarfile
@@ -148,6 +149,15 @@ def test_a_database_with_a_trigger_is_refused(swept, sessions, tmp_path):
     db.close()
     with pytest.raises(UsageError, match="trigger"):
         SessionStore.open(sessions / "swept")
+
+
+def test_what_is_no_plain_file_is_refused_before_it_is_read(isolated_home, tmp_path):
+    """/dev/zero never ends, a pipe without a writer never begins, a folder has no bytes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (Path("/dev/zero"), pipe, tmp_path):
+        with pytest.raises(UsageError, match="no plain file"):
+            portable.import_session(path)
 
 
 def test_a_missing_archive_is_a_usage_error(isolated_home, tmp_path):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..whole import whole
 from .errors import TraceError
 
 MAX_BYTES = 4 << 30
@@ -17,20 +16,10 @@ MAX_BYTES = 4 << 30
 def write(path: Path, parts: Iterable[bytes]) -> None:
     """Write atomically; a crash leaves the old file or none. TraceError if it can't be written."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".trace-")
+        with whole(path) as partial, partial.open("wb") as file:
+            file.writelines(parts)
     except OSError as error:
         raise TraceError(f"{path}: can't be written: {error.strerror or error}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise TraceError(f"{path}: can't be written: {error.strerror or error}") from None
-        raise
 
 
 def read(path: Path) -> bytes:
