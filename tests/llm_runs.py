@@ -94,3 +94,13 @@ def beam_answer(asked):
         return answer({"ideas": ideas})
     idea = text.partition("<<<IDEA")[2].partition("us")[0].rpartition("takes")[2].strip()
     return answer(propose(f"takes {idea} us", idea=f"takes {idea} us"))
+
+
+def failing_beam_answer(asked):
+    """As `beam_answer`, but the second idea of the first round doesn't compile before it is repaired."""
+    text = asked.messages[-1]["content"]
+    if "failed: compile_error" in text:
+        return answer(propose("takes 650 us", idea="mended"))
+    if "takes 692 us" in text.partition("<<<IDEA")[2]:
+        return answer(propose("fails to compile", idea="takes 692 us"))
+    return beam_answer(asked)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from llm_runs import SIGNATURE, Run, beam_answer, propose
+from llm_runs import SIGNATURE, Run, beam_answer, failing_beam_answer, propose
 from llm_server import LlmServer
 from llm_steps import answer, hang
 
@@ -36,13 +36,26 @@ def interrupted(run: Run, kind: str, nth: int) -> list[tuple[str, Mapping[str, A
     raise AssertionError(f"only {seen} {kind} events")
 
 
-@pytest.mark.parametrize("strategy", ["linear", "beam"])
+def _faster(asked):
+    number = asked.messages[-1]["content"].count("attempt ")
+    best = asked.messages[-1]["content"].partition("takes ")[2].partition(" us")[0]
+    us = float(best or 800) * 0.8
+    return answer(propose(f"takes {us:.1f} us", idea=f"from {number} attempts to {us:.1f}"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [("linear", _faster), ("beam", beam_answer), ("beam", failing_beam_answer)],
+    ids=["linear", "beam", "beam that repairs"],
+)
 @pytest.mark.parametrize(
     ("kind", "nth"),
     [("response", 1), ("response", 3), ("attempt", 5), ("evaluation", 2), ("evaluation", 4), ("request", 4)],
 )
-def test_a_run_killed_anywhere_repeats_no_paid_request_and_no_evaluation(tmp_path, strategy, kind, nth):
-    with LlmServer(default=beam_answer if strategy == "beam" else _faster) as server:
+def test_a_run_killed_anywhere_repeats_no_paid_request_and_no_evaluation(
+    tmp_path, strategy, model, kind, nth
+):
+    with LlmServer(default=model) as server:
         first = Run(tmp_path, server, strategy=strategy, stagnation=0)
         first.search(6)
         whole = {a["attempt"]: (a["idea"], a["kept"]) for a in first.attempts}
@@ -62,13 +75,6 @@ def test_a_run_killed_anywhere_repeats_no_paid_request_and_no_evaluation(tmp_pat
     assert not set(done) & {d["variant"] for d in evaluated}
     if strategy == "linear":  # beam's made-up ideas depend on the order in which requests arrive
         assert whole == _merged(past, again)
-
-
-def _faster(asked):
-    number = asked.messages[-1]["content"].count("attempt ")
-    best = asked.messages[-1]["content"].partition("takes ")[2].partition(" us")[0]
-    us = float(best or 800) * 0.8
-    return answer(propose(f"takes {us:.1f} us", idea=f"from {number} attempts to {us:.1f}"))
 
 
 def _merged(past, again: Run) -> dict[int, tuple[str, bool]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from llm_runs import Run, beam_answer, propose
+from llm_runs import Run, beam_answer, failing_beam_answer, propose
 from llm_server import LlmServer
 from llm_steps import answer, call, cut, hang, huge, overflow, quota, raw, refusal, status
 
@@ -251,6 +251,22 @@ def test_beam_asks_in_parallel_and_evaluates_in_order(tmp_path):
     assert order[1:] == [f"attempt-{n:03d}" for n in range(2, 8)]
     assert run.nodes.count("ideas") == 2 and run.nodes.count("propose") == 2
     assert [r["purpose"] for r in run.of("request")].count("ideas") == 3
+
+
+def test_beam_repairs_what_failed_beside_the_next_round_s_ideas(tmp_path):
+    with LlmServer(default=failing_beam_answer) as server:
+        run = Run(tmp_path, server, strategy="beam", stagnation=0)
+        run.search(7)
+    by_number = {a["attempt"]: a for a in run.attempts}
+    assert [by_number[n]["verdict"] for n in (2, 3)] == ["win", None]
+    assert (by_number[4]["repairs"], by_number[4]["parent"], by_number[4]["round"]) == (3, 1, 4)
+    assert all(by_number[n]["repairs"] is None and by_number[n]["round"] == 4 for n in (5, 6, 7))
+    assert [data["detail"] for data in run.of("node") if data["node"] == "propose"][
+        1
+    ] == "4 ideas, 1 to repair"
+    assert "repair" not in run.nodes
+    (repair,) = [data for data in run.of("request") if data["purpose"] == "repair"]
+    assert "Attempt 3 failed: compile_error" in repair["messages"][-1]["content"]
 
 
 def test_beam_s_requests_overlap(tmp_path, server):

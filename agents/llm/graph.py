@@ -40,7 +40,12 @@ TITLES = {
 }
 
 
-NEEDS = {Node.RESEARCH: "research", Node.COUNTERS: "counters", Node.IDEAS: "beam"}
+NEEDS = {
+    Node.RESEARCH: "research",
+    Node.COUNTERS: "counters",
+    Node.IDEAS: "beam",
+    Node.REPAIR: "linear",  # a beam repairs what failed among the next round's proposals
+}
 """Nodes that exist only with a feature (a setting that is on, or the strategy)."""
 
 
@@ -69,14 +74,14 @@ EDGES = (
     Edge(Node.REFINE, Node.IDEAS, "next round"),
     Edge(Node.REFINE, Node.EVALUATE, "next of the round", needs="beam"),
     Edge(Node.REFINE, Node.EVALUATE, "resumed before its evaluation", needs="linear"),
-    Edge(Node.REFINE, Node.REPAIR, "invalid candidate"),
+    Edge(Node.REFINE, Node.REPAIR, "invalid candidate", needs="linear"),
     Edge(Node.REFINE, Node.FINALISE, "a budget is spent, the target reached, or the model of no use"),
-    Edge(Node.IDEAS, Node.PROPOSE, "ideas"),
+    Edge(Node.IDEAS, Node.PROPOSE, "ideas, and invalid candidates to repair"),
     Edge(Node.IDEAS, Node.REFINE, "no usable ideas"),
     Edge(Node.PROPOSE, Node.EVALUATE, "proposal"),
     Edge(Node.PROPOSE, Node.REFINE, "no usable proposal"),
-    Edge(Node.REPAIR, Node.EVALUATE, "proposal"),
-    Edge(Node.REPAIR, Node.REFINE, "no usable proposal"),
+    Edge(Node.REPAIR, Node.EVALUATE, "proposal", needs="linear"),
+    Edge(Node.REPAIR, Node.REFINE, "no usable proposal", needs="linear"),
     Edge(Node.EVALUATE, Node.COUNTERS, "valid"),
     Edge(Node.EVALUATE, Node.REFINE, "invalid", needs="counters"),
     Edge(Node.EVALUATE, Node.REFINE, unless="counters"),

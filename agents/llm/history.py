@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,15 +214,14 @@ class History:
             count, current = count + 1, self._attempts[current.repairs]
         return count
 
-    def mendable(self, limit: int) -> Attempt | None:
-        """The first failed attempt that nothing has repaired yet and that was repaired fewer than `limit`
-        times on its way."""
-        tried = {a.repairs for a in self}
-        for a in self:
-            failed = a.evaluation is not None and a.evaluation.status in MENDABLE
-            if failed and a.kept is not None and a.number not in tried and self.repairs_of(a) < limit:
-                return a
-        return None
+    def mendable(self, limit: int, *, before: float = math.inf) -> list[Attempt]:
+        """The failed attempts that nothing has repaired yet and that were repaired fewer than `limit` times
+        on their way. Only those numbered below `before`, and as things were before it."""
+        known = [a for a in self if a.number < before]
+        tried = {a.repairs for a in known}
+        judged = [a for a in known if a.kept is not None and a.number not in tried]
+        failed = [a for a in judged if a.evaluation is not None and a.evaluation.status in MENDABLE]
+        return [a for a in failed if self.repairs_of(a) < limit]
 
     def parents(self, count: int, *, before: int) -> list[Attempt]:
         """The best `count` attempts with different machine code, best first; the latest first where the

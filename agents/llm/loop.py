@@ -49,7 +49,8 @@ class LlmAgent:
         self._bench = bench
         self._context = context
         self._settings = settings
-        self.lookahead = settings.parents * settings.ideas if settings.strategy == "beam" else 1
+        # Of a beam a whole round: twice, since there may be as many repairs as there are ideas.
+        self.lookahead = 2 * settings.parents * settings.ideas if settings.strategy == "beam" else 1
         self.stopped: str | None = None  # why `ask` has nothing more
         self.history = History()
         self._ledger = Ledger(bench, context, self.history)
@@ -164,21 +165,24 @@ class LlmAgent:
             self.stopped = reason
             self._say("info" if self._asker.fatal is None else "warning", f"stopped: {reason}")
             return Node.FINALISE, reason
-        failed = self.history.mendable(REPAIRS[self._settings.strategy])
-        if failed is not None:
-            return Node.REPAIR, f"attempt {failed.number}: {failed.status}"
         if self._settings.strategy == "beam":
             return Node.IDEAS, ""
+        failed = self.history.mendable(REPAIRS["linear"])
+        if failed:
+            return Node.REPAIR, f"attempt {failed[0].number}: {failed[0].status}"
         return Node.PROPOSE, f"attempt {self._next()}"
 
     def _ideas(self) -> tuple[Node, str]:
         first, resumed = self._round or self._next(), self._round is not None
         self._round = None
         parents = self.history.parents(self._settings.parents, before=first)
-        found = beam.slots(self._ask_ideas, parents, first, self._settings.ideas)
+        failed = self.history.mendable(REPAIRS["beam"], before=first)
+        found = beam.slots(self._ask_ideas, parents, first, self._settings.ideas, failed)
         self._slots = [slot for slot in found if self.history.get(slot.number) is None]
         if self._slots:
-            return Node.PROPOSE, f"{len(self._slots)} ideas"
+            repairs = sum(slot.repairs is not None for slot in self._slots)
+            told = [f"{len(self._slots) - repairs} ideas", *([f"{repairs} to repair"] if repairs else [])]
+            return Node.PROPOSE, ", ".join(told)
         if not resumed and self._asker.fatal is None:
             attempt = Attempt(first, idea="ideas for the next round", round=first)
             self._ledger.give_up(attempt, "no usable ideas")
@@ -203,6 +207,9 @@ class LlmAgent:
         slots, self._slots = self._slots, []
 
         def propose(slot: beam.Slot) -> Proposal | ProposalError:
+            failed = self.history.get(slot.repairs)
+            if failed is not None:
+                return self._repaired(failed, slot.number)
             parent = self.history.get(slot.parent)
 
             def build(level: int) -> str:
@@ -213,20 +220,21 @@ class LlmAgent:
             return self._proposal("propose", slot.number, build)
 
         for slot, proposal in zip(slots, beam.parallel(propose, slots), strict=True):
-            self._accept(Attempt(slot.number, slot.parent, slot.idea, round=slot.round), proposal)
+            attempt = Attempt(slot.number, slot.parent, slot.idea, round=slot.round, repairs=slot.repairs)
+            self._accept(attempt, proposal)
         return self._proposed()
 
     def _repair(self) -> tuple[Node, str]:
-        failed = self.history.mendable(REPAIRS[self._settings.strategy])
-        assert failed is not None  # or `refine` wouldn't have come here
-        number = self._next()
+        failed = self.history.mendable(REPAIRS["linear"])[0]  # or `refine` wouldn't have come here
+        attempt = Attempt(self._next(), failed.parent, failed.idea, repairs=failed.number)
+        self._accept(attempt, self._repaired(failed, attempt.number))
+        return self._proposed()
 
+    def _repaired(self, failed: Attempt, number: int) -> Proposal | ProposalError:
         def build(level: int) -> str:
             return prompts.repair(self._bench, self.history, level, failed=failed)
 
-        attempt = Attempt(number, failed.parent, failed.idea, repairs=failed.number)
-        self._accept(attempt, self._proposal("repair", number, build))
-        return self._proposed()
+        return self._proposal("repair", number, build)
 
     def _proposal(self, purpose: str, number: int, build: Callable[[int], str]) -> Proposal | ProposalError:
         try:
