@@ -22,8 +22,8 @@ from .cuda_backend import CudaBackend
 _HELPERS = Path(__file__).resolve().parent.parent / "worker" / "helpers.cu"
 _LOCK_WAIT_S = 5.0
 _FIRST_S, _OPEN_S = 60.0, 20.0  # for a step of creating a context: the first may have to wake the GPU
-_MOST_SPARES = 8
-_SPARE_BYTES = 16 << 30  # of device memory for each spare context that may wait, beside the first
+_MOST_SPARES = 12
+_SPARE_BYTES = 8 << 30  # of device memory for each spare context that may wait, beside the first
 _FLOORS_S = 60.0
 
 
