@@ -1,0 +1,211 @@
+"""Judging the candidates of one workload on one CUDA device: compile, check, time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..check.ahead import ReadyPlan
+from ..check.flags import Flag, notes, ptx_flags, refusal
+from ..errors import UsageError
+from ..model import Candidate, Case, CheckResult, Evaluation, Measurement, Protocol, Role, Status, Trust
+from ..toolchain import CompileError
+from ..worker import WorkerFault, WorkerHandle
+from ..worker.session import Code, Session
+from ..workload import Workload
+from .cases import applicable, foreign
+from .codes import Codes
+
+
+class Judge:
+    """Judges candidates one after the other, each distinct binary once.
+
+    Args:
+        workload: whose candidates.
+        ready: inputs, references and correctness cases.
+        session: runs them in workers.
+        codes: has their machine code.
+        ahead: how many candidates are submitted for compiling before the first of them is judged.
+        want: have so many contexts ready.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        ready: ReadyPlan,
+        session: Session,
+        codes: Codes,
+        *,
+        ahead: int,
+        want: Callable[[int], None],
+    ) -> None:
+        self._workload = workload
+        self._ready = ready
+        self._session = session
+        self._codes = codes
+        self._ahead = ahead
+        self._want = want
+        self._measured: dict[Any, Evaluation] = {}  # by binary and launches
+        self._proven: set[str] = set()  # candidates that passed the correctness cases in this run
+        self._sources: set[str] = set()  # hashes of the user's sources that a fresh worker ran
+
+    def forget(self, *, proven: bool = False) -> None:
+        """Measure everything again from now on; with `proven`, check it again too."""
+        self._measured.clear()
+        if proven:
+            self._proven.clear()
+
+    def evaluate_many(
+        self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol | None
+    ) -> Iterator[Evaluation]:
+        """In order; candidates ahead compile meanwhile. Without a protocol they are only checked, as
+        correctness cases always are."""
+        ahead: deque[Candidate] = deque()
+        source = iter(candidates)
+        while True:
+            while len(ahead) < self._ahead and (following := next(source, None)) is not None:
+                self._codes.submit(following, cases)
+                ahead.append(following)
+            if not ahead:
+                return
+            # Their contexts, and one to compare in, are created together, while the first one compiles.
+            strangers = sum(self._foreign(candidate) for candidate in ahead)
+            self._want(strangers + 1 if strangers else 0)
+            yield self._evaluate(ahead.popleft(), cases, protocol)
+
+    def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
+        try:
+            code = self._codes.get(candidate, cases)
+        except CompileError as error:
+            return Evaluation(candidate, Status.COMPILE_ERROR, str(error))
+        except UsageError as error:  # a launch that no device allows
+            return Evaluation(candidate, Status.RESTRICTED, str(error))
+        resources = code.compiled.with_launches(code.launches[cases[0].name]).resources
+        base = Evaluation(
+            candidate,
+            Status.RESTRICTED,
+            launches={case.name: code.launches[case.name] for case in cases},
+            resources=resources,
+            compile_s=code.compiled.seconds,
+        )
+        problem = self._codes.problem(code, cases)
+        if problem:
+            return replace(base, message=problem)
+        refused = refusal(self._flags(candidate, code))
+        if refused is not None:
+            return replace(base, status=Status.INCORRECT, message=refused)
+        binary = self._binary(code, cases, protocol)
+        known = self._measured.get(binary)
+        if known is not None and known.candidate.id != candidate.id:
+            tie = replace(known, candidate=candidate, same_as=known.candidate.id, resources=resources)
+            return replace(tie, compile_s=base.compile_s, check_s=0.0, time_s=0.0)
+        evaluation = self._run(base, code, cases, protocol)
+        if evaluation.status in (Status.OK, Status.INCORRECT):
+            self._measured[binary] = evaluation
+        return evaluation
+
+    def _flags(self, candidate: Candidate, code: Code) -> tuple[Flag, ...]:
+        return ptx_flags(code.compiled.ptx or "") if self._foreign(candidate) else ()
+
+    def _binary(self, code: Code, cases: Sequence[Case], protocol: Protocol | None) -> Any:
+        variant = self._workload.variant(code.variant)  # what it is judged by may differ, too
+        launches = tuple((c.name, code.launches[c.name]) for c in cases)
+        return code.compiled.code_hash, launches, variant.tolerance, variant.precision, protocol
+
+    def _run(
+        self, base: Evaluation, code: Code, cases: Sequence[Case], protocol: Protocol | None
+    ) -> Evaluation:
+        self._ready.require_strong()
+        handle = self.worker(base.candidate)
+        checks: list[CheckResult] = []
+        measurements: list[Measurement] = []
+        started, check_s = self._session.clock(), None
+        try:
+            proven = base.candidate.id in self._proven
+            for case in (*(() if proven else self.applicable(base.candidate)), *cases):
+                checks.append(self._checked(handle, base.candidate, code, case))
+                if checks[-1].status is not Status.OK:
+                    break
+            else:
+                check_s = self._session.clock() - started
+                if not self._foreign(base.candidate):
+                    self._proven.add(base.candidate.id)
+                for case in cases:
+                    if protocol is None or case.role is not Role.PERFORMANCE:
+                        continue
+                    measured, verdict = self._session.time(handle, code, case, protocol)
+                    if measured is None:
+                        checks.append(verdict)
+                        break
+                    measurements.append(measured)
+        except WorkerFault as fault:
+            base = replace(base, status=fault.status, message=fault.message)
+        except (CompileError, UsageError) as error:
+            base = replace(base, status=Status.LAUNCH_ERROR, message=str(error))
+        else:
+            base = replace(base, status=Status.OK)
+        spent = self._session.clock() - started
+        check_s = spent if check_s is None else check_s
+        base = replace(base, check_s=check_s, time_s=spent - check_s)
+        wrong = next((c for c in checks if c.status is not Status.OK), None)
+        if wrong is not None:
+            # What wrote where it must not may have written anywhere: this context isn't to be trusted again.
+            handle.kill()
+            base = replace(base, status=wrong.status, message=f"case {wrong.case}: {wrong.reason}")
+        if base.status is not Status.OK:
+            return self._end(handle, base, checks)
+        labels = sorted(
+            {label for m in measurements for label in m.throttle if label.startswith("GPU shared")}
+        )
+        done = replace(
+            base,
+            message="; ".join((*code.compiled.warnings, *notes(self._flags(base.candidate, code)), *labels)),
+            measurements=tuple(measurements),
+        )
+        return self._end(handle, done, checks)
+
+    def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> list[CheckResult]:
+        """One launch a case, in the module that is loaded. See `Backend.recheck`."""
+        handle = self.worker(candidate)
+        every = [*self.applicable(candidate), *cases]
+        checks: list[CheckResult] = []
+        for case in every:
+            try:
+                code = self._codes.get(candidate, every)
+                checks.append(self._session.check(handle, code, case, draw))
+            except WorkerFault as fault:
+                checks.append(CheckResult(case.name, case.role, fault.status, fault.message))
+            if checks[-1].status is not Status.OK:
+                handle.kill()  # nothing in its context is to be trusted
+                self._session.retire(handle)
+                break
+        return checks
+
+    def _checked(self, handle: WorkerHandle, candidate: Candidate, code: Code, case: Case) -> CheckResult:
+        if case.name not in code.launches:
+            code = self._codes.get(candidate, [*self.applicable(candidate)])
+        return self._session.check(handle, code, case, self._session.any_draw(case))
+
+    def applicable(self, candidate: Candidate) -> list[Case]:
+        """The correctness cases that it must get right."""
+        return applicable(self._workload, candidate, self._ready.correctness)
+
+    def _foreign(self, *candidates: Candidate) -> bool:
+        return foreign(self._workload, *candidates)
+
+    def worker(self, candidate: Candidate) -> WorkerHandle:
+        """Fresh for code of others; shared by bundled code, and by the user's after its first fresh run."""
+        if self._foreign(candidate):
+            return self._session.fresh()
+        own = self._workload.trust_of(candidate.variant) is Trust.OWN
+        if own and candidate.source_hash not in self._sources:
+            self._sources.add(candidate.source_hash)
+            self._session.renew()
+        return self._session.warm()
+
+    def _end(self, handle: WorkerHandle, evaluation: Evaluation, checks: list[CheckResult]) -> Evaluation:
+        if not handle.alive or self._foreign(evaluation.candidate):
+            self._session.retire(handle)
+        return replace(evaluation, checks=tuple(checks))

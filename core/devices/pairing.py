@@ -1,0 +1,82 @@
+"""Comparing two candidates on one CUDA device by interleaved samples, in a context of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..check.ahead import ReadyPlan
+from ..errors import WarpdeckError
+from ..model import CacheMode, Candidate, Case
+from ..worker import WorkerFault, WorkerHandle
+from ..worker.session import Session
+from ..workload import Workload
+from .base import Paired
+from .cases import foreign
+from .codes import Codes
+
+_WARMUP = 10
+
+
+class Pairs:
+    """Keeps the context of comparisons that follow each other.
+
+    Args:
+        workload: whose candidates.
+        ready: inputs and references.
+        session: runs them in workers.
+        codes: has their machine code.
+    """
+
+    def __init__(self, workload: Workload, ready: ReadyPlan, session: Session, codes: Codes) -> None:
+        self._workload = workload
+        self._ready = ready
+        self._session = session
+        self._codes = codes
+        self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
+
+    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+        """A B B A and B A A B in one fresh context, kept while comparisons follow each other (of code of
+        others: while the same two are compared on further cases)."""
+        self._ready.require_strong()
+        codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
+        handle = self._worker(a, b)
+        started = self._session.clock()
+        try:
+            payloads = [self._session.payload(handle, code, case) for code in codes]
+            job = {
+                "key": case.name,
+                "a": {k: payloads[0][k] for k in ("code", "launches")},
+                "b": {k: payloads[1][k] for k in ("code", "launches")},
+                "poison": foreign(self._workload, a, b),
+                "cache": str(cache),
+                "blocks": blocks,
+                "warmup": _WARMUP,
+            }
+            answer, labels = self._session.watched(handle, "pair", job, case)
+        except WorkerFault as fault:
+            self.drop()
+            raise WarpdeckError(f"comparing on case {case.name}: {fault.status}: {fault.message}") from None
+        return Paired(
+            case.name,
+            cache,
+            answer["clock"],
+            np.asarray(answer["a_ms"], dtype=np.float64),
+            np.asarray(answer["b_ms"], dtype=np.float64),
+            labels,
+            seconds=self._session.clock() - started,
+        )
+
+    def _worker(self, a: Candidate, b: Candidate) -> WorkerHandle:
+        pair = (a.id, b.id) if foreign(self._workload, a, b) else None
+        if self._pair is None or self._pair[0] != pair or not self._pair[1].alive:
+            self.drop()
+            self._pair = (pair, self._session.fresh())
+        return self._pair[1]
+
+    def drop(self) -> None:
+        """End the worker: the next comparison gets a fresh context."""
+        if self._pair is not None:
+            self._session.retire(self._pair[1])
+            self._pair = None
