@@ -98,7 +98,9 @@ class Worker:
         return self._meter
 
     def job_ping(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Nothing; for liveness."""
+        """Nothing; for liveness, also of the context if there is one."""
+        if self._gpu is not None and self._gpu.stream is not None:
+            self._gpu.synchronize()
         return {"payload": payload.get("payload")}
 
     def job_init(self, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from warpdeck.core.devices.cuda import CudaDevice
 from warpdeck.core.model import CacheMode, Protocol, Status
 from warpdeck.core.worker import Exchange, WorkerDied, WorkerFault, WorkerHandle, WorkerTimeout
+from warpdeck.telemetry import nvml
 
 pytestmark = pytest.mark.gpu
 
@@ -195,6 +196,36 @@ def test_a_fault_ends_the_worker_and_the_gpu_is_usable_at_once(bed: Bed, entry: 
     assert bed.worker.call("run", bed.job("right", seed=0))["damage"] is None
     assert bed.right(0)
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("entry", ["hang", "wild", "trap"])
+def test_spare_contexts_outlive_a_neighbour_that_fails(bed: Bed, entry: str) -> None:
+    worker, job = bed.worker, bed.job(entry, seed=0)
+    bed.device.workers.want(2)
+    with bed.device.workers.timing():
+        spares = bed.device.workers.pids() - {worker.pid}
+    with pytest.raises(WorkerFault):
+        worker.call("run", job, 2.0)
+    for _ in range(2):
+        assert bed.worker.pid in spares
+        assert bed.worker.call("run", bed.job("right", seed=0))["damage"] is None
+        assert bed.right(0)
+        bed.worker.kill()
+
+
+def test_an_ended_worker_leaves_nothing_on_the_gpu(bed: Bed) -> None:
+    uuid = str(bed.device.info.uuid)
+
+    def used() -> int:
+        return getattr(nvml.load(uuid), "mem_used", None) or 0
+
+    bed.worker.call("run", bed.job("right", 1 << 26, seed=0))
+    ended, before = bed.worker, used()
+    bed.device.workers.end(ended)
+    with bed.device.workers.timing():
+        assert ended.gone and not Path(f"/proc/{ended.pid}").exists()
+        assert ended.pid not in {process.pid for process in nvml.compute_processes(uuid)}
+        assert before - used() > 4 << 26  # its buffers, at least
 
 
 def test_a_segfault_of_the_worker_is_survived(bed: Bed) -> None:
