@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import ExitCode, UsageError
 from . import options
-from .output import json_document, line, message, table
+from .output import json_document, line, message, table, warning
 
 
 def check(
@@ -70,6 +70,8 @@ def check(
         return _replay(request, device, seed, allow_shared, as_json)
     if workload is None:
         raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
+    from ..core.bench import performance_cases
+    from ..core.devices.cpu import slow_warning
     from ..core.devices.recorded import RecordedDevice
     from ..core.verify import verify
     from ..kernels.bare import SPACE, read_bare
@@ -90,6 +92,10 @@ def check(
     if device == "auto" and opened.info.recorded and not recorded and implemented.language == "cuda":
         opened = open_device("cpu")  # which runs what no recording knows
         message(f"no CUDA GPU here; {opened.info.label}")
+    if opened.info.emulated:
+        slow_cases = slow_warning(loaded, performance_cases(loaded, size or (), opened.info))
+        if slow_cases is not None:
+            warning(slow_cases)
     try:
         found = verify(
             loaded,

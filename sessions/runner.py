@@ -24,6 +24,7 @@ from ..agents.primed import Primed
 from ..core import sandbox
 from ..core.bench import Bench, performance_cases
 from ..core.devices.base import Device
+from ..core.devices.cpu import slow_warning
 from ..core.devices.recorded import RecordedBackend
 from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.model import Evaluation, Trust
@@ -376,6 +377,9 @@ class _Run:
         )
         if (device.recorded or device.emulated) and spec.device == "auto":
             self._message("info", f"no CUDA GPU here; {device.label}")
+        slow = slow_warning(workload, bench.cases) if device.emulated else None
+        if slow is not None:
+            self._message("warning", slow)
         notes: list[str] = []
         trusts = {workload.trust, *(variant.trust for variant in workload.variants.values())}
         if spec.agent == "llm" or trusts & {Trust.GENERATED, Trust.REMOTE}:

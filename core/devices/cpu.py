@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -52,10 +53,46 @@ from .base import Paired, Uninstrumented
 from .cases import applicable, foreign
 
 SHARED_BYTES = 227 * 1024  # of a block, as on the H200
+# A rough guide to what a case costs, from the bundled ladders at 512 to 4096 on two busy cores.
+_SECONDS_A_BYTE, _SECONDS_A_FLOP = 2e-7, 1.5e-8  # of an evaluation
+_MEMORY_A_BYTE = 6  # inputs and references of several draws, in float64
+_LONG_S, _MUCH_BYTES = 30.0, 1 << 30  # worth a warning
 _RACE_BYTES = 1 << 20  # buffers of the case that the second build runs, if there is one so small
 _COMPILES = 2  # at a time
 _KEPT = 32  # programs in memory, some 300 KB each
 _EMPTY = np.empty(0)
+
+
+SMALLER = "nothing is timed there, and sizes of 256 or less check as much: --size 256"
+
+
+def burden(workload: Workload, cases: Sequence[Case]) -> tuple[float, int]:
+    """Seconds that one evaluation takes here, and bytes of memory; a rough guess, for warnings."""
+    sizes = [workload.total_bytes(case) for case in cases]
+    flops = [workload.flops(case) or 0 for case in cases]
+    return sum(sizes) * _SECONDS_A_BYTE + sum(flops) * _SECONDS_A_FLOP, sum(sizes) * _MEMORY_A_BYTE
+
+
+def slow_warning(workload: Workload, cases: Sequence[Case]) -> str | None:
+    """What to tell before cases that are better not emulated; None for others."""
+    seconds, memory = burden(workload, cases)
+    refused = memory > (available_bytes() or memory)  # by `CpuDevice.prepare`
+    if refused or (seconds < _LONG_S and memory < _MUCH_BYTES):
+        return None
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    return (
+        f"emulating {', '.join(c.name for c in cases)} takes about {time} an evaluation and"
+        f" {max(memory / 1e9, 0.1):.1f} GB of memory; {SMALLER}"
+    )
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had without swapping; None where the system doesn't say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 class CpuDevice:
@@ -78,7 +115,17 @@ class CpuDevice:
     def prepare(
         self, workload: Workload, *, space: str, cases: Sequence[Case], seed: int, allow_shared: bool = False
     ) -> CpuBackend:
-        """Make inputs and references ready, in the background. See `Device.prepare`."""
+        """Make inputs and references ready, in the background. See `Device.prepare`.
+
+        Raises UsageError for cases that this machine's memory can't hold.
+        """
+        needed, free = burden(workload, cases)[1], available_bytes()
+        if free is not None and needed > free:
+            names = ", ".join(case.name for case in cases)
+            raise UsageError(
+                f"{workload.name}: cases {names} need about {needed / 1e9:.1f} GB of memory on"
+                f" the device cpu, and {free / 1e9:.1f} GB are free; {SMALLER}"
+            )
         return CpuBackend(self, workload, cases, seed)
 
     def close(self) -> None:
