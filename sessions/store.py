@@ -7,6 +7,7 @@ or `append_many` returned from survives the death of every process and of the ma
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import threading
@@ -92,6 +93,7 @@ class SessionStore:
                 db = sqlite3.connect(partial, isolation_level=None)
                 try:
                     db.executescript(
+                        "PRAGMA synchronous = OFF;"  # the whole file is, before it gets its name
                         f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
                         f"PRAGMA journal_mode = DELETE; BEGIN; {SCHEMA}"
                     )
@@ -102,6 +104,8 @@ class SessionStore:
                     db.execute("COMMIT")
                 finally:
                     db.close()
+                with partial.open("rb") as file:
+                    os.fsync(file.fileno())
                 partial.replace(folder / paths.DATABASE)
                 sync_folder(folder)
             return cls.open(folder, writable=True)
