@@ -92,7 +92,9 @@ def _why(launched: Launched, state: RunState) -> str:
     if state.lifecycle is Lifecycle.INTERRUPTED and shutil.disk_usage(launched.folder).free < FULL_BYTES:
         return f"the disk of {launched.folder} is full; free some space"
     if state.lifecycle is Lifecycle.INTERRUPTED and state.seq:
-        return f"{state.reason} ({_how(launched.process.returncode)})"
+        status = launched.process.returncode
+        said = launched.last_words() if status is not None and status > 0 else None
+        return f"{state.reason} ({_how(status)})" + (f": {said}" if said else "")
     return state.reason or launched.last_words() or "the run ended without saying why"
 
 

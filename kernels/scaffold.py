@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..telemetry.whole import whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 LANGUAGES = ("cuda", "numba")
@@ -33,6 +34,8 @@ def new_workload(folder: Path, language: str = "cuda") -> list[Path]:
     shared = {"workload.toml": TEMPLATES / "template.toml", "reference.py": TEMPLATES / "reference.py"}
     for name_there, template in (own | shared).items():
         target = folder / name_there
-        target.write_text(template.read_text(encoding="utf-8").replace("axpy", name), encoding="utf-8")
+        text = template.read_text(encoding="utf-8").replace("axpy", name)
+        with whole(target) as partial:
+            partial.write_text(text, encoding="utf-8")
         files.append(target)
     return files

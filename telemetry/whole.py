@@ -15,6 +15,7 @@ def whole(path: Path) -> Iterator[Path]:
 
     A link's target is replaced, not the link. What is there and no plain file (a device, a pipe, the terminal
     behind /dev/stdout) must not be replaced, least of all by root: its own name is given, to write into it.
+    An OSError of the block names `path`.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -24,7 +25,9 @@ def whole(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename in (None, str(partial)):
+            error.filename = str(path)  # a full disk names no file, and nobody knows the partial one
         with suppress(OSError):
             partial.unlink()
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -151,6 +152,15 @@ def test_killing_the_console_leaves_the_run_going(isolated_home: Path, long_run:
     process.communicate(timeout=60)
     last = list(follow(session))[-1]
     assert last.lifecycle == "finished" and last.result is not None
+
+
+def test_why_a_run_died_is_told(long_run: tuple[str, ...]) -> None:
+    """A limit on the size of files, as a quota or `ulimit -f` sets it: the database can't grow."""
+    limit = (96 << 10, 96 << 10)
+    ended = warpdeck(*long_run, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    assert ended.returncode == ExitCode.RUN_FAILED, ended.stderr
+    [error] = [line for line in ended.stderr.splitlines() if "error:" in line]
+    assert "disk I/O error" in error and "Traceback" not in ended.stderr
 
 
 def test_killing_the_run_is_told_and_loses_nothing(isolated_home: Path, long_run: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -31,6 +32,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         partial.write_text("half")
         raise RuntimeError
     assert file.read_text() == "old" and _left(tmp_path) == ["a.txt"]
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    with pytest.raises(OSError) as caught, whole(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(file)
+    with pytest.raises(OSError) as caught, whole(tmp_path / "none" / "a.txt") as partial:
+        partial.write_text("text")
+    assert caught.value.filename == str(tmp_path / "none" / "a.txt")
 
 
 def test_a_link_is_followed_not_replaced(tmp_path: Path) -> None:
