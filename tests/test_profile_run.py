@@ -215,6 +215,19 @@ def test_the_tool_gets_no_secrets_and_a_private_temporary_folder(
     assert temporary.name == "tmp" and not temporary.exists()  # it was the run's own, and went with it
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_program_of_ones_own_is_profiled_without_secrets_too(
+    given: bool, tool: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    log = tool("sys.exit(0)")
+    chosen, _ = run.metric_set("seed")
+    environment = dict(os.environ) if given else None
+    run.collect(["true"], tmp_path / "r.ncu-rep", chosen=chosen, environment=environment)
+    (start,) = starts(log)
+    assert "MY_TOKEN" not in start["environment"] and "PATH" in start["environment"]
+
+
 def test_an_item_that_fails_alone_leaves_the_others(
     made: tuple[LiveProfiler, Any, list[Candidate]], tool: Callable[[str], Path]
 ) -> None:

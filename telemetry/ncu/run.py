@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import process
+from ..environment import without_secrets
 from . import errors
 from .errors import NcuError
 from .metrics import QUANTITIES, SEED, SETS, MetricSet
@@ -59,7 +60,7 @@ def version(ncu: Path) -> str | None:
         try:
             ended = process.run(
                 [str(ncu), "--version"],
-                environment=_environment(os.environ, Path(folder)),
+                environment=_environment(None, Path(folder)),
                 timeout_s=_VERSION_S,
                 log=Path(folder) / "log",
             )
@@ -152,7 +153,7 @@ def collect(
 
     See `command` for the arguments. The folder of `report` also gets the log, and a temporary directory of
     the tool's own, since its lock file in a shared one may belong to another user. `environment`: of tool and
-    program; None: this process'. Everything that was started is gone afterwards.
+    program; None: this process'. Neither gets what looks like a secret. Everything that was started is gone afterwards.
     """
     folder = report.parent
     try:
@@ -169,7 +170,7 @@ def collect(
         )
         ended = process.run(
             line,
-            environment=_environment(os.environ if environment is None else environment, folder),
+            environment=_environment(environment, folder),
             timeout_s=timeout_s,
             log=folder / "ncu.log",
         )
@@ -225,11 +226,11 @@ def profile(
     return outcome.report
 
 
-def _environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _environment(base: Mapping[str, str] | None, folder: Path) -> dict[str, str]:
     temporary = folder / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)
     return {
-        **base,
+        **without_secrets(base),
         "TMPDIR": str(temporary),
         # It would copy its section files into the user's home at the first start.
         "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1",
