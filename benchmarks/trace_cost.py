@@ -279,37 +279,44 @@ def durations(bed: Bed, keep: Path | None, rounds: int = 64, warps: int = 4) -> 
     sms, code = int(bed.info["sm_count"]), compiled(bed.cc, "cuda", "waits", 1, 0)
     out = bed.upload(np.zeros(sms, np.float32))
     launch = launcher(bed, code, (sms, warps), arguments(sms, 200.0, rounds), out)
-    timeline = decoded(kept(bed.trace(launch, sms, warps, 4 * rounds, code.stages), keep, "durations"))
+    timeline = decoded(kept(bed.trace(launch, sms, warps, 6 * rounds, code.stages), keep, "durations"))
     bed.free(out)
-    lasted, said = waited(timeline)
-    apart, step = lasted - said, timeline.clock.tick_ns
-    rate = np.polyfit(said, lasted, 1)[0]
+    lasted, inner, outer = waited(timeline)
+    # A stage is no shorter than what the timer read inside of it less a step, no longer than outside and one.
+    beyond, step = np.maximum(inner - lasted, lasted - outer), timeline.clock.tick_ns
+    rate = np.polyfit(inner, lasted, 1)[0]
     print("## Durations against globaltimer\n")
     markdown(
-        ["stages", "lasting", "step", "mean difference", "largest", "goal: the step", "rate"],
+        ["stages", "lasting", "step", "beyond both readings", "99%", "largest", "goal: the step", "rate"],
         [
             [
                 f"{len(lasted):,}",
-                f"{said.min():.0f} to {said.max():.0f} ns",
+                f"{inner.min():.0f} to {inner.max():.0f} ns",
                 f"{step:g} ns",
-                f"{apart.mean():+.1f} ns",
-                f"{np.abs(apart).max():.1f} ns",
-                "met" if np.abs(apart).max() <= step else "missed",
+                f"{(beyond > 0).mean():.1%}",
+                f"{np.quantile(beyond, 0.99):.1f} ns",
+                f"{beyond.max():.1f} ns",
+                "met" if beyond.max() <= step else "missed",
                 f"1 {rate - 1:+.1e}",
             ]
         ],
     )
 
 
-def waited(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """How long each stage lasted by the trace and by globaltimer, ns."""
+def waited(timeline: Timeline) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How long each stage lasted by the trace, by globaltimer read inside of it and read outside, ns."""
     slices, marks = timeline.slices, timeline.marks
     by_start = np.lexsort((slices.start_ns, slices.row))
     lasted = (slices.end_ns - slices.start_ns)[by_start]
-    said = marks.value[np.lexsort((marks.time_ns, marks.row))]
-    if len(said) != len(lasted) or timeline.mispaired_count or timeline.dropped:
-        raise WarpdeckError(f"{len(lasted)} stages, {len(said)} values, {timeline.mispaired_count} mispaired")
-    return lasted, said
+    said = []
+    for name in ("inner", "outer"):
+        mine = np.flatnonzero(marks.stage == list(timeline.stages).index(name))
+        said.append(marks.value[mine][np.lexsort((marks.time_ns[mine], marks.row[mine]))])
+        if len(said[-1]) != len(lasted) or timeline.mispaired_count or timeline.dropped:
+            raise WarpdeckError(
+                f"{len(lasted)} stages, {len(said[-1])} values, {timeline.mispaired_count} mispaired"
+            )
+    return lasted, said[0], said[1]
 
 
 def handshakes(bed: Bed, keep: Path | None) -> None:

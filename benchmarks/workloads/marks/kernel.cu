@@ -2,7 +2,7 @@
 
 #include <warpdeck/trace.cuh>
 
-WD_STAGES(tick, busy, ns, cause, effect)
+WD_STAGES(tick, busy, inner, outer, cause, effect)
 
 static __device__ __forceinline__ unsigned long long globaltimer() {
     unsigned long long t;
@@ -37,19 +37,23 @@ extern "C" __global__ void ticks(float *out, float a, int rounds WD_TRACE_PARAM)
     out[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
 
-// Stages that last `shortest << i % 8` nanoseconds by globaltimer, and what it read.
+// Stages that last `shortest << i % 8` nanoseconds by globaltimer, and what it read just inside of them and
+// just outside.
 extern "C" __global__ void waits(float *out, float shortest, int rounds WD_TRACE_PARAM) {
     WD_TRACE_BEGIN();
 #pragma unroll 1
     for (int i = 0; i < rounds; ++i) {
-        const unsigned long long length = (unsigned long long)shortest << i % 8, start = globaltimer();
-        unsigned long long now;
+        const unsigned long long length = (unsigned long long)shortest << i % 8, before = globaltimer();
         WD_PUSH(busy, i);
+        const unsigned long long start = globaltimer();
+        unsigned long long now;
         do {
             now = globaltimer();
         } while (now - start < length);
         WD_POP(busy);
-        WD_VALUE(ns, unsigned(now - start));
+        const unsigned long long after = globaltimer();
+        WD_VALUE(inner, unsigned(now - start));
+        WD_VALUE(outer, unsigned(after - before));
     }
     WD_TRACE_END();
     if (threadIdx.x == 0) out[blockIdx.x] = rounds;
