@@ -153,7 +153,8 @@ def collect(
 
     See `command` for the arguments. The folder of `report` also gets the log, and a temporary directory of
     the tool's own, since its lock file in a shared one may belong to another user. `environment`: of tool and
-    program; None: this process'. Neither gets what looks like a secret. Everything that was started is gone afterwards.
+    program, without what looks like a secret; None: this process'. Everything that was started is gone
+    afterwards.
     """
     folder = report.parent
     try:
