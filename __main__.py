@@ -9,9 +9,13 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while its modules are imported is no traceback either."""
     try:
-        from .cli.app import run
+        from .cli import quick
 
-        code = run()
+        code = quick.run(sys.argv[1:])
+        if code is None:
+            from .cli.app import run
+
+            code = run()
     except KeyboardInterrupt:
         print("warpdeck: interrupted", file=sys.stderr)
         code = 130

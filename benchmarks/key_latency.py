@@ -9,23 +9,18 @@ default one for each core). The run writes 20 steps/s into the session. The term
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-import pty
 import random
-import select
-import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from pathlib import Path
 
 import console_session
+from console_terminal import Terminal
 
 TARGET_MS = 50
 BUSY = "x = 0\nwhile True:\n    x = (x * 31 + 7) % 1000003\n"
@@ -34,78 +29,24 @@ KEYS = (b"j", b"j", b"j", b"k", b"k", b"k")
 CURSOR = "▸".encode()
 
 
-class Console:
-    """`warpdeck attach` on a terminal."""
-
-    def __init__(self, folder: Path, size: tuple[int, int]) -> None:
-        self.controller, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "warpdeck", "attach", str(folder)],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-            start_new_session=True,
-        )
-        os.close(terminal)
-
-    def read(self, until: bytes, seconds: float) -> bytes:
-        """What is written up to and with `until`."""
-        deadline, output = time.perf_counter() + seconds, b""
-        while until not in output:
-            left = deadline - time.perf_counter()
-            if left <= 0 or not select.select([self.controller], [], [], left)[0]:
-                raise SystemExit(f"never saw {until!r}; the terminal got {output[-500:]!r}")
-            output += os.read(self.controller, 1 << 16)
-        return output
-
-    def drain(self, quiet_s: float) -> None:
-        """Read until nothing has come for so long."""
-        while select.select([self.controller], [], [], quiet_s)[0]:
-            os.read(self.controller, 1 << 16)
-
-    def key(self, key: bytes) -> float:
-        """Milliseconds until the cursor's sign is written."""
-        self.drain(0.0)
-        began = time.perf_counter()
-        os.write(self.controller, key)
-        self.read(CURSOR, 10)
-        return (time.perf_counter() - began) * 1e3
-
-    def close(self) -> None:
-        """End it."""
-        self.process.send_signal(signal.SIGTERM)
-        deadline = time.perf_counter() + 5
-        while self.process.poll() is None and time.perf_counter() < deadline:
-            if select.select([self.controller], [], [], 0.1)[0]:
-                try:
-                    os.read(self.controller, 1 << 16)
-                except OSError:
-                    break
-        self.process.wait(5)
-        os.close(self.controller)
-
-
 def measure(folder: Path, keys: int, size: tuple[int, int]) -> list[float]:
-    """Milliseconds of each key, at random times."""
+    """Milliseconds from each key, typed at random times, until the cursor's sign is written."""
     rng = random.Random(1)
-    console = Console(folder, size)
+    terminal = Terminal([sys.executable, "-m", "warpdeck", "attach", str(folder)], size=size)
     try:
-        console.read(b"Leaderboard", 30)
-        end = time.perf_counter() + 2
-        while time.perf_counter() < end:
-            console.drain(0.05)
+        terminal.until(b"Leaderboard", seconds=30)
+        terminal.read(2)
         found = []
         for i in range(keys):
-            pause = time.perf_counter() + rng.uniform(0.05, 0.25)
-            while (left := pause - time.perf_counter()) > 0:
-                if select.select([console.controller], [], [], left)[0]:
-                    os.read(console.controller, 1 << 16)
-            found.append(console.key(KEYS[i % len(KEYS)]))
+            terminal.read(rng.uniform(0.05, 0.25))
+            terminal.drain()
+            began = time.perf_counter()
+            terminal.key(KEYS[i % len(KEYS)])
+            terminal.until(CURSOR, seconds=10)
+            found.append((time.perf_counter() - began) * 1e3)
         return found
     finally:
-        console.close()
+        terminal.close()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from . import (
     occupancy,
     options,
     profile,
+    quick,
     sass,
     sessions,
     sweep,
@@ -74,9 +75,7 @@ def root(
         if not stdout_is_terminal():
             line(context.get_help())
             raise typer.Exit
-        from .. import tui
-
-        raise typer.Exit(tui.run_start())
+        raise typer.Exit(quick.start())
 
 
 # The order of `--help`.

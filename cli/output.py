@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import typer
-
 from ..core.crash import save_traceback
 from ..core.errors import ExitCode, WarpdeckError
 
@@ -25,9 +23,6 @@ SCHEMA_VERSION = 1
 _CONTROL = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-
-# Typer carries its parser (click) privately; its base error is reached through the public subclass.
-ParserError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 class ReaderGone(Exception):
@@ -160,9 +155,9 @@ def guarded(command: Callable[[], object]) -> int:
     except WarpdeckError as problem:
         error(str(problem))
         return problem.exit_code
-    except typer.Abort:
+    except _refusal():
         return ExitCode.RUN_FAILED
-    except ParserError as problem:
+    except _parser_problem() as problem:
         return _parser_error(problem)
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
@@ -183,6 +178,19 @@ def _steady_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _refusal() -> type[Exception]:
+    import typer  # here, since a dashboard that needs no parser shouldn't wait for it
+
+    return typer.Abort
+
+
+def _parser_problem() -> type[Exception]:
+    """What Typer's parser (click, which it carries privately) raises: reached through the public subclass."""
+    import typer
+
+    return next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 def _parser_error(problem: Exception) -> int:

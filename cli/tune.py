@@ -11,7 +11,7 @@ import typer
 
 from ..core.errors import UsageError
 from ..sessions import dotenv
-from . import options
+from . import options, quick
 from . import tune_options as own
 from .output import line, message, stdout_is_terminal
 from .results import show_result
@@ -251,12 +251,7 @@ def _show_if_ended(launched: Launched) -> None:
 
 def attach(session: Session) -> int:
     """Join a run that goes on, or look at one that has ended, in the dashboard."""
-    from .. import tui
-    from ..sessions import paths
-
-    folder = paths.resolve(session)
-    _need_terminal(f"warpdeck sessions show {folder.name}")
-    return tui.run_attach(folder)
+    return quick.attach(session)
 
 
 def replay(
@@ -274,13 +269,8 @@ def replay(
     if not 0 < speed <= 1000:
         raise UsageError(f"--speed {speed:g}: use more than 0, and at most 1000")
     folder = examples.resolve(session)
-    _need_terminal(f"warpdeck sessions show {folder.name}")
+    quick.need_terminal(f"warpdeck sessions show {folder.name}")
     return tui.run_replay(folder, speed, start)
-
-
-def _need_terminal(instead: str) -> None:
-    if not stdout_is_terminal():
-        raise UsageError(f"the dashboard needs a terminal; without one: {instead}")
 
 
 def register(app: typer.Typer) -> None:

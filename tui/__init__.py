@@ -6,6 +6,7 @@ called, since it costs 0.2 s.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ _EXIT = {
 
 def run_live(session: Path) -> int:
     """Show a run that was just started. UsageError if the session can't be opened."""
+    _hasten()
     from .sources import LiveSource
 
     return _show(LiveSource(session))
@@ -43,6 +45,7 @@ def run_live(session: Path) -> int:
 
 def run_attach(session: Path) -> int:
     """Join a run that goes on, or look at one that ended. UsageError if the session can't be opened."""
+    _hasten()
     from .sources import LiveSource
 
     return _show(LiveSource(session, attach=True))
@@ -50,6 +53,7 @@ def run_attach(session: Path) -> int:
 
 def run_replay(session: Path, speed: float = 1.0, start: float = 0.0) -> int:
     """Play a session back from `start` seconds. UsageError if the session can't be opened."""
+    _hasten()
     from .sources import ReplaySource
 
     _show(ReplaySource(session, speed=speed, start=start))
@@ -58,6 +62,7 @@ def run_replay(session: Path, speed: float = 1.0, start: float = 0.0) -> int:
 
 def run_start(sessions: Path | None = None) -> int:
     """The start screen over a folder of sessions (default: the user's)."""
+    _hasten()
     from .screens.start import StartScreen
 
     return _run(StartScreen(sessions))
@@ -65,6 +70,7 @@ def run_start(sessions: Path | None = None) -> int:
 
 def run_timeline(timeline: Timeline) -> int:
     """Look at a trace."""
+    _hasten()
     from .screens.timeline import TimelineScreen
 
     return _run(TimelineScreen(timeline))
@@ -72,6 +78,7 @@ def run_timeline(timeline: Timeline) -> int:
 
 def run_counters(counters: Counters) -> int:
     """Look at a launch's hardware counters."""
+    _hasten()
     from .screens.counters import CountersScreen
 
     return _run(CountersScreen(counters))
@@ -103,6 +110,19 @@ def chosen_settings() -> Settings:
     from .settings import load
 
     return replace(load(), **_Asked.changes)
+
+
+def _hasten() -> None:
+    """Before everything is imported: look for no garbage until the first screen is there, and let NumPy start
+    no threads, which it needs for large matrices alone (60 ms of every other core)."""
+    gc.disable()
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ or "numpy" in sys.modules:
+        return
+    os.environ[name] = "1"
+    with suppress(ImportError):  # whoever needs it says so
+        import numpy as np  # noqa: F401
+    del os.environ[name]  # runs inherit the rest
 
 
 def _show(source: RunSource) -> int:
@@ -138,6 +158,8 @@ def _run(first: Screen[None]) -> int:
             app.run(mouse=chosen.mouse)
         except Exception as problem:  # noqa: BLE001 - while it was closing, say: no reason to show a page of it
             crash = problem
+        finally:
+            gc.enable()
     crash = app.crash or crash
     if crash is None:
         return app.return_code or ExitCode.OK

@@ -23,9 +23,11 @@ from .access import changes
 from .commands import commands
 from .reading import plain
 from .settings import Settings, save_theme
+from .stylesheet import LazyStylesheet
 from .themes import COLOUR_BLIND, DARK, THEMES
 
 LEAST = (60, 16)  # columns and rows; with fewer a screen shows one line
+SETTLED_S = 1.0  # after that the first screen is there, with its data
 TOLD_S = 20  # seconds that a mistake in the settings stays on the screen
 
 
@@ -65,6 +67,7 @@ class WarpdeckApp(App[int]):
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = self.settings.theme
+        self.stylesheet = LazyStylesheet(variables=self.get_css_variables())
         # Textual's lack colours of ours, and under NO_COLOR an ansi-* one is black on black (8.2.8).
         for name in self.available_themes.keys() - THEMES.keys():
             self.unregister_theme(name)
@@ -95,9 +98,18 @@ class WarpdeckApp(App[int]):
         self._remap()
         if self.readonly:
             self.screen_change_signal.subscribe(self, self._say_readonly)
+        self._fit(self._first)
         self.push_screen(self._first, lambda _: self.exit(0))
-        # What exists now lives as long as the app: keep the collector from walking it in every pause.
-        self.call_after_refresh(_freeze)
+        self.set_timer(SETTLED_S, _freeze)
+
+    def _fit(self, screen: Screen[Any]) -> None:
+        """Give a screen its size's classes before it has widgets, whose styles would all change with them."""
+        for breakpoints, least in (
+            (self.HORIZONTAL_BREAKPOINTS, self.size.width),
+            (self.VERTICAL_BREAKPOINTS, self.size.height),
+        ):
+            name = max((at, name) for at, name in breakpoints or () if at <= least)[1]
+            screen.add_class(name, update=False)
 
     def _remap(self) -> None:
         """The user's keys, and what is wrong with them or with other settings."""
@@ -203,5 +215,7 @@ def _badge(screen: Screen[Any]) -> None:
 
 
 def _freeze() -> None:
+    """What exists now lives as long as the app: keep the collector from walking it in every pause."""
+    gc.enable()
     gc.collect()
     gc.freeze()

@@ -7,14 +7,16 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import WarpdeckError
 from ..sessions.paths import ARTIFACTS
 from ..sessions.state import RunState
-from ..telemetry.ncu.counters import Counters
-from ..telemetry.trace.timeline import Timeline
 from .format import config_flags, config_text
+
+if TYPE_CHECKING:
+    from ..telemetry.ncu.counters import Counters
+    from ..telemetry.trace.timeline import Timeline
 
 TRACE, COUNTERS = "*.wdtrace", "*.counters.json.gz"
 Found = TypeVar("Found")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 NONE = "–"
+TAB = 4  # columns, in a source
 
 
 def time_text(ms: float | None, like: float | None = None) -> str:
@@ -122,3 +123,15 @@ def config_flags(config: Mapping[str, Any]) -> str:
 def clip(text: str, width: int) -> str:
     """`text` in at most `width` characters, with "…" where it was cut."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def shown_lines(text: str) -> tuple[str, ...]:
+    """A source's lines with tabs as spaces, and without characters that could drive a terminal."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return tuple(line if line.isprintable() else _printable(line) for line in lines)
+
+
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line.expandtabs(TAB))

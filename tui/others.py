@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.errors import UsageError, WarpdeckError
 from ..sessions.paths import ARTIFACTS
-from ..telemetry.ncu.counters import Counters
-from ..telemetry.trace.timeline import Timeline
 from .evidence import COUNTERS, TRACE
 from .format import config_text
+
+if TYPE_CHECKING:
+    from ..telemetry.ncu.counters import Counters
+    from ..telemetry.trace.timeline import Timeline
 
 Found = TypeVar("Found")
 MOST = 200

@@ -16,8 +16,7 @@ from ..sessions.spec import RunSpec
 from ..sessions.state import RunState
 from ..sessions.store import SessionStore
 from ..telemetry.ncu.counters import Counters
-from .format import interval, speedup, time_text
-from .syntax import shown_lines
+from .format import interval, shown_lines, speedup, time_text
 from .verdicts import kept_words, status_words
 
 MOST_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""Sources as lines that can be shown, and the syntax of each line: what its parts are, not their colours."""
+"""The syntax of each of a source's lines: what its parts are, not their colours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from pygments.token import (
     _TokenType,  # pyright: ignore[reportPrivateUsage] # the type that lexers yield has no public name
 )
 
-TAB = 4
 PARTS = ("keyword", "type", "builtin", "function", "string", "number", "comment", "directive")
 Run = tuple[int, str]  # a part's end in its line, and which of PARTS it is ("": none)
 
@@ -46,18 +45,6 @@ _LEXERS: dict[str, Callable[..., Lexer]] = {
     ".cpp": CudaLexer,
     ".py": PythonLexer,
 }
-
-
-def shown_lines(text: str) -> tuple[str, ...]:
-    """A source's lines with tabs as spaces, and without characters that could drive a terminal."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    return tuple(line if line.isprintable() else _printable(line) for line in lines)
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line.expandtabs(TAB))
 
 
 def highlight(lines: Sequence[str], file: str) -> tuple[tuple[Run, ...], ...]:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdeck.tui.diff import Diff, compare, emphasis
-from warpdeck.tui.syntax import PARTS, highlight, shown_lines
+from warpdeck.tui.format import shown_lines
+from warpdeck.tui.syntax import PARTS, highlight
 
 lines = st.lists(
     st.sampled_from(["", "{", "}", "int i = 0;", "int j = 1;", "return i;", "for (;;)"]), max_size=25

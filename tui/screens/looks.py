@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
 from ...core.errors import WarpdeckError
 from ...sessions.state import RunState
-from ...telemetry.ncu.counters import Counters
-from ...telemetry.trace.timeline import Timeline
 from .. import evidence, view
 from ..evidence import Found, Subject
 from ..format import config_flags
 from ..others import Baseline
-from ..source_files import Sources, Version, attempt_key, sources_of
 from ..sources import RunSource
 from ..widgets.attempts import Attempts
 from ..widgets.leaderboard import Leaderboard
 from ..widgets.table import Table
 from .playing import Playing
+
+if TYPE_CHECKING:
+    from ...telemetry.ncu.counters import Counters
+    from ...telemetry.trace.timeline import Timeline
+    from ..source_files import Sources, Version
 
 
 class Looks(Playing):
@@ -95,6 +98,8 @@ class Looks(Playing):
     # Sources
 
     def _sources(self) -> Sources:
+        from ..source_files import sources_of  # when it is needed: first paint shouldn't pay
+
         return sources_of(self.state, self.source.folder)
 
     def action_source(self) -> None:
@@ -107,6 +112,8 @@ class Looks(Playing):
 
     def _asked(self) -> tuple[str | None, str | None]:
         """Keys of the marked version and of the one that was picked to compare with."""
+        from ..source_files import attempt_key
+
         table = self.table
         if isinstance(table, Attempts):
             row = table.marked
@@ -142,7 +149,7 @@ def _copied(version: Version, source: RunSource) -> str:
 
 
 def _timeline_screen(timeline: Timeline, subject: Subject, baseline: Baseline | None) -> Screen[None]:
-    from .timeline import TimelineScreen  # only when it is asked for: first paint shouldn't pay
+    from .timeline import TimelineScreen
 
     return TimelineScreen(timeline, folder=subject.folder, baseline=baseline)
 

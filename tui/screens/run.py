@@ -103,7 +103,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._chances = curves.Chance()
         self._chance: Series | None = None
         self._weighed = 0  # steps that the knob effects shown are of: weighed again after 1% more
-        self.add_class("-replay" if isinstance(source, Playback) else "-live")
+        self.add_class("-replay" if isinstance(source, Playback) else "-live", "-top-speedup")
 
     def compose(self) -> ComposeResult:
         yield Static("", id="title", markup=False)
@@ -130,7 +130,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:
-        self.add_class("-top-speedup")
         self.query_one("#find").display = False
         self.query_one("#leaderboard").focus()
         self.call_after_refresh(self.tick)

@@ -20,6 +20,7 @@ from ...telemetry.trace.summary import summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import others, trace_view
 from ..lanes import DEEPEST, EVERY, Ints
+from ..memory import give_back
 from ..others import Baseline, Choice
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
@@ -103,6 +104,7 @@ class TimelineScreen(Screen[None]):
     async def _sum_up(self) -> None:
         """Fill the stage pane: percentiles of a million ranges take a moment."""
         summary = await asyncio.to_thread(summarise, self.timeline, longest=LONGEST)
+        give_back()
         if self.is_attached:
             names = list(self.timeline.stages)
             rows = [StageRow(stage, names.index(stage.name)) for stage in summary.stages]

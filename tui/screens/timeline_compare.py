@@ -19,6 +19,7 @@ from ...telemetry.trace.timeline import Timeline
 from .. import trace_compare, trace_view
 from ..export import Exported
 from ..format import clip
+from ..memory import give_back
 from ..others import short_of, title_of
 from ..trace_compare import StageChange
 from ..widgets.table import Table, TableRow
@@ -112,6 +113,7 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
 
     async def _sum_up(self) -> None:
         sums = [await asyncio.to_thread(summarise, timeline) for timeline in self.timelines]
+        give_back()
         if self.is_attached:
             self._sums = sums
             self._compare()

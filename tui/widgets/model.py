@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..syntax import shown_lines
+from ..format import shown_lines
 
 Section = tuple[str, str, bool]  # heading, text, whether it is prose
 

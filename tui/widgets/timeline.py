@@ -16,6 +16,7 @@ from textual.widget import Widget
 from ...telemetry.trace.timeline import Timeline
 from ..export import Exported
 from ..lanes import DEEPEST, EVERY, NESTED, Floats, Ints, build, first_steps
+from ..memory import give_back
 from ..palette import letters
 from ..trace_saved import TraceSaved
 from .timeline_strips import GUTTER, WIDE_GUTTER, TimelineStrips
@@ -95,7 +96,9 @@ the cursor.
         self.timeline = timeline
         self.levels = DEEPEST
         self.extras = True
+        give_back()  # what decoding took
         self.lanes = build(timeline)
+        give_back()
         self.low, self.high = self.lanes.low, self.lanes.high
         self.view = (self.low, self.high)
         self.top = 0
@@ -284,7 +287,9 @@ the cursor.
     def rebuild(self) -> None:
         """Lanes again, after a change of what they show; the cursor stays at its warp."""
         row = self.row
+        del self.lanes  # a million ranges are big columns: never two of them
         self.lanes = build(self.timeline, self.levels, self.extras)
+        give_back()
         if row is not None:
             self.lane = int(np.searchsorted(self.lanes.row, row))
         self.top = min(self.top, max(0, self.lanes.count - self.body))
