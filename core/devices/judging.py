@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..check.ahead import ReadyPlan
 from ..check.flags import Flag, notes, ptx_flags, refusal
 from ..errors import UsageError
 from ..model import Candidate, Case, CheckResult, Evaluation, Measurement, Protocol, Role, Status, Trust
-from ..toolchain import CompileError
+from ..toolchain import Compiled, CompileError
 from ..worker import WorkerFault, WorkerHandle
 from ..worker.session import Code, Session
 from ..workload import Workload
 from .cases import applicable, foreign
 from .codes import Codes
+
+
+@dataclass
+class _Turn:
+    candidate: Candidate
+    compiled: Future[Compiled]
+    evaluation: Evaluation | None = None
 
 
 class Judge:
@@ -50,6 +58,7 @@ class Judge:
         self._measured: dict[Any, Evaluation] = {}  # by binary and launches
         self._proven: set[str] = set()  # candidates that passed the correctness cases in this run
         self._sources: set[str] = set()  # hashes of the user's sources that a fresh worker ran
+        self._kept: tuple[str, WorkerHandle] | None = None  # for further checks of a candidate, its id
 
     def forget(self, *, proven: bool = False) -> None:
         """Measure everything again from now on; with `proven`, check it again too."""
@@ -60,20 +69,26 @@ class Judge:
     def evaluate_many(
         self, candidates: Iterable[Candidate], cases: Sequence[Case], protocol: Protocol | None
     ) -> Iterator[Evaluation]:
-        """In order; candidates ahead compile meanwhile. Without a protocol they are only checked, as
-        correctness cases always are."""
-        ahead: deque[Candidate] = deque()
+        """In order; candidates ahead compile meanwhile, and what is compiled is judged while an earlier one
+        is not. Without a protocol they are only checked, as correctness cases always are."""
+        queue: deque[_Turn] = deque()
         source = iter(candidates)
         while True:
-            while len(ahead) < self._ahead and (following := next(source, None)) is not None:
-                self._codes.submit(following, cases)
-                ahead.append(following)
-            if not ahead:
+            while len(queue) < self._ahead and (following := next(source, None)) is not None:
+                queue.append(_Turn(following, self._codes.submit(following, cases)))
+            if not queue:
                 return
-            # Their contexts, and one to compare in, are created together, while the first one compiles.
-            strangers = sum(self._foreign(candidate) for candidate in ahead)
-            self._want(strangers + 1 if strangers else 0)
-            yield self._evaluate(ahead.popleft(), cases, protocol)
+            while queue[0].evaluation is None:
+                waiting = [turn for turn in queue if turn.evaluation is None]
+                # Their contexts, and one to compare in, are created together, while the first one compiles.
+                strangers = sum(self._foreign(turn.candidate) for turn in waiting)
+                self._want(strangers + 1 if strangers else 0)
+                wait([turn.compiled for turn in waiting], return_when=FIRST_COMPLETED)
+                turn = next(turn for turn in waiting if turn.compiled.done())
+                turn.evaluation = self._evaluate(turn.candidate, cases, protocol)
+            done = queue.popleft().evaluation
+            assert done is not None
+            yield done
 
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
         try:
@@ -118,6 +133,7 @@ class Judge:
         self, base: Evaluation, code: Code, cases: Sequence[Case], protocol: Protocol | None
     ) -> Evaluation:
         self._ready.require_strong()
+        self._let_go()
         handle = self.worker(base.candidate)
         checks: list[CheckResult] = []
         measurements: list[Measurement] = []
@@ -168,7 +184,7 @@ class Judge:
 
     def recheck(self, candidate: Candidate, cases: Sequence[Case], draw: int) -> list[CheckResult]:
         """One launch a case, in the module that is loaded. See `Backend.recheck`."""
-        handle = self.worker(candidate)
+        handle = self._again(candidate)
         every = [*self.applicable(candidate), *cases]
         checks: list[CheckResult] = []
         for case in every:
@@ -182,6 +198,20 @@ class Judge:
                 self._session.retire(handle)
                 break
         return checks
+
+    def _again(self, candidate: Candidate) -> WorkerHandle:
+        """The worker for a candidate's further checks; code of others keeps one of its own for them."""
+        if not self._foreign(candidate):
+            return self.worker(candidate)
+        if self._kept is None or self._kept[0] != candidate.id or not self._kept[1].alive:
+            self._let_go()
+            self._kept = (candidate.id, self._session.fresh())
+        return self._kept[1]
+
+    def _let_go(self) -> None:
+        if self._kept is not None:
+            self._session.retire(self._kept[1])
+            self._kept = None
 
     def _checked(self, handle: WorkerHandle, candidate: Candidate, code: Code, case: Case) -> CheckResult:
         if case.name not in code.launches:
