@@ -23,11 +23,12 @@ from warpdeck.sessions.store import SessionStore
 pytest.importorskip("cuda.bindings.nvrtc", reason="live runs compile")
 pytest.importorskip("openai", reason="needs the llm extra")
 
-BODY = "{ if (threadIdx.x == %d) c[%d] = a[0]; }\n"
+BODY = "{ if (threadIdx.x == %d) c[%d] = a[0]; %s}\n"
+SLOW = "for (int i = 0; i < 64; ++i) c[i] = " + " + ".join(f"sinf(a[{i}])" for i in range(200)) + ";"
 
 
 class Model:
-    """Has two ideas for each parent, and a new kernel for each idea."""
+    """Has two ideas for each parent, and a new kernel for each idea; the first takes the compiler seconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,7 +37,9 @@ class Model:
         if '"ideas"' in str(asked.body.get("response_format")).replace("'", '"'):
             return answer({"ideas": [{"idea": f"idea {i}", "why": "to see"} for i in range(2)]})
         self.count += 1
-        return answer({**propose(""), "source": SIGNATURE + BODY % (self.count, self.count)})
+        first = "idea 0" in asked.prompt.partition("<<<IDEA")[2][:40] and self.count <= 2
+        more = SLOW if first else ""
+        return answer({**propose(""), "source": SIGNATURE + BODY % (self.count, self.count, more)})
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,16 @@ def test_each_kernel_of_a_model_has_a_worker_and_a_pair_of_kernels_another(
     assert len(measured) == 5 and all(len(codes) == 1 for codes in measured)
     assert len(set.union(*measured)) == 5
     assert compared and all(len(codes) == 2 for codes in compared)
+
+
+def test_what_is_compiled_is_judged_first_and_told_in_order(run: tuple[Imitation, Path]) -> None:
+    imitation, folder = run
+    with SessionStore.open(folder) as store:
+        told = [event.data for event in store.events() if event.kind == "evaluation"]
+    assert [data["variant"] for data in told[1:]] == [f"attempt-{n:03d}" for n in range(2, 7)]
+    timed = [payload["code"] for _, job, payload in imitation.log if job == "time" and payload["poison"]]
+    assert sorted(timed) == sorted(data["candidate"] for data in told[1:])
+    assert timed[:2] == [told[2]["candidate"], told[1]["candidate"]]  # the first one compiles for long
 
 
 def test_no_context_is_created_while_a_kernel_is_timed(run: tuple[Imitation, Path]) -> None:
