@@ -75,7 +75,7 @@ class Kind(StrEnum):
 
     RESULT = "result"
     """The finalists re-measured: `best`, `cases`, `tied`, `counts`, `vendor_ratio`, `floor_ratio`, as in
-    `tune --json`."""
+    `tune --json`; `finish_s` that it took, and `compared_s` that the run spent on paired samples in all."""
 
     STATE = "state"
     """`state` (a Lifecycle value), `reason`, and in a final one the process' `exit_code`."""
