@@ -103,6 +103,9 @@ def sweep(
             allow_shared=allow_shared,
             as_json=as_json,
         )
+    from ..sessions import process
+
+    process.begin(device)
     from ..sessions import phase1
     from ..sessions.launch import check, launch_runs
     from ..sessions.listing import remove_unused

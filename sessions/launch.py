@@ -24,15 +24,14 @@ from ..core.workload import Workload
 from ..kernels.assemble import assemble, derived, missing, refusal
 from ..kernels.imported import open_workload
 from ..kernels.parts import Parts
-from . import alive, facts, paths
+from . import alive, facts, paths, process
 from .events import Kind, Lifecycle
-from .process import CUDA
+from .process import LOG
 from .spec import RunSpec
 from .store import SessionStore
 from .tail import send
 
 WORKLOAD = "workload"  # among the artifacts: the folder of a workload made of parts
-LOG = "run.log"  # what the run process printed; nothing, if all is well
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def launch_run(
     """
     store = create(spec, name=name, sessions=sessions, parts=parts, into=into)
     store.close()
-    return _spawn(store.folder, cuda=_wants_cuda(spec))
+    return _spawn(store.folder, device=spec.device)
 
 
 def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> list[Launched]:
@@ -204,7 +203,7 @@ def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> li
     for spec in specs:
         with create(spec, sessions=sessions) as store:
             folders.append(store.folder)
-    first = _spawn(*folders, cuda=any(map(_wants_cuda, specs)))
+    first = _spawn(*folders, device=specs[0].device)
     return [Launched(folder, first.process, tuple(folders[n + 1 :])) for n, folder in enumerate(folders)]
 
 
@@ -255,38 +254,21 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         store.set_header({"spec": spec.to_json()})
         for command in store.commands(pending=True):  # meant for the process that died
             store.acknowledge([command.id], "not received")
-    return _spawn(folder, cuda=_wants_cuda(spec))
+    return _spawn(folder, device=spec.device)
 
 
-def _wants_cuda(spec: RunSpec) -> bool:
-    return spec.device == "auto" or spec.device.startswith("cuda")
-
-
-def _spawn(folder: Path, *following: Path, cuda: bool = False) -> Launched:
+def _spawn(folder: Path, *following: Path, device: str = "") -> Launched:
     if not sys.executable:
         raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
     for each in (folder, *following):
         alive.announce(each)
     try:
-        with (folder / LOG).open("ab") as log:
-            # -P: nothing in the working directory may shadow a module of the run.
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "warpdeck.sessions.process"),
-                    *([CUDA] if cuda else []),
-                    *(str(each.absolute()) for each in (folder, *following)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                start_new_session=True,
-            )
+        started = process.start([folder, *following], device)
     except OSError as error:
         raise WarpdeckError(
             f"session {folder.name}: its process can't be started: {error.strerror}"
         ) from None
-    return Launched(folder, process, following)
+    return Launched(folder, started, following)
 
 
 class Stopped(StrEnum):

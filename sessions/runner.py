@@ -6,7 +6,6 @@ SIGINT stop it between two steps; a second signal (or one while the result is me
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import sys
@@ -37,8 +36,8 @@ from .budgets import ALL_STEPS
 from .devices import SharedDevice
 from .events import AGENT_KINDS, Kind, Lifecycle
 from .explain import explain
-from .launch import LOG
 from .log import LogWriter, RunControl
+from .process import move_to
 from .report import write_artifacts
 from .spec import RunSpec
 from .state import RunState
@@ -78,7 +77,7 @@ def run_sessions(folders: Sequence[str | Path], *, signals: bool = False) -> Exi
         with SharedDevice(specs) as device:
             for folder in paths_of:
                 if signals and folder is not paths_of[0]:
-                    _move_to(folder)
+                    move_to(folder)
                 code = _run_locked(folder, locks, device, signals=signals)
                 locks.pop(0).release()
                 if code is not ExitCode.OK:
@@ -87,16 +86,6 @@ def run_sessions(folders: Sequence[str | Path], *, signals: bool = False) -> Exi
     finally:
         for lock in locks:
             lock.release()
-
-
-def _move_to(folder: Path) -> None:
-    """Work, and print, in the folder of the session whose turn it is, as a process of its own would."""
-    os.chdir(folder)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with (folder / LOG).open("ab") as log:
-        for number in (1, 2):
-            os.dup2(log.fileno(), number)
 
 
 def _spec(folder: Path) -> RunSpec | None:

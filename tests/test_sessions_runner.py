@@ -20,7 +20,7 @@ import synthetic
 from warpdeck.core.errors import ExitCode, UsageError
 from warpdeck.core.model import DeviceInfo
 from warpdeck.kernels import load_workload
-from warpdeck.sessions import alive, launch, paths
+from warpdeck.sessions import alive, launch, paths, process
 from warpdeck.sessions.events import Event, Lifecycle
 from warpdeck.sessions.launch import Launched, Stopped
 from warpdeck.sessions.replay import Replay
@@ -173,6 +173,40 @@ def test_a_run_that_is_stopped_ends_those_behind_it_which_can_be_resumed(started
     again = launch.resume_run(second.folder)
     started.append(again)
     assert again.wait(DEADLINE_S) is ExitCode.OK, again.last_words()
+
+
+def test_a_process_that_was_begun_takes_the_next_run(started):
+    process.begin("auto")
+    begun = process._begun
+    process.begin("auto")  # once
+    assert begun is not None and process._begun is begun
+    first, second = launch.launch_runs([classic(device="auto"), classic(device="auto")])
+    started.append(first)
+    assert first.process is begun and process._begun is None
+    assert first.wait(DEADLINE_S) is second.wait(DEADLINE_S) is ExitCode.OK, first.last_words()
+    assert events(second.folder)[-1].data["state"] == "finished"
+    another = start(started, classic())
+    assert another.process is not begun and another.wait(DEADLINE_S) is ExitCode.OK
+
+
+def test_a_process_that_was_begun_and_died_is_replaced(started):
+    process.begin("auto")
+    begun = process._begun
+    assert begun is not None
+    begun.kill()
+    begun.wait()
+    run = start(started, classic(device="auto"))
+    assert run.process is not begun and run.wait(DEADLINE_S) is ExitCode.OK, run.last_words()
+
+
+def test_a_process_that_was_begun_for_nothing_ends():
+    script = "from warpdeck.sessions import process; process.begin('auto'); print(process._begun.pid)"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    pid = int(told.stdout)
+    deadline = time.monotonic() + DEADLINE_S
+    while Path(f"/proc/{pid}/stat").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_what_a_later_run_prints_lies_in_its_own_folder(started):
