@@ -118,10 +118,11 @@ class Strategy(Protocol):
 @dataclass(frozen=True)
 class SearchReport:
     """How a search ended: evaluations made (those told at the start included) and why it ended; `detail` is
-    the strategy's own reason for having nothing more to ask, in words."""
+    the strategy's own reason for having nothing more to ask, in words (`budget`: its `spent` says that it was
+    one of its own)."""
 
     steps: int
-    reason: Literal["steps", "exhausted", "stopped", "time"]
+    reason: Literal["steps", "exhausted", "stopped", "time", "budget"]
     detail: str = ""
 
 
@@ -248,7 +249,10 @@ def search(
                     close()  # cancels what a live device compiles ahead
             if done == before:
                 detail = getattr(strategy, "stopped", None) or "every configuration was tried"
-                return SearchReport(done, "time") if late() else SearchReport(done, "exhausted", detail)
+                if late():
+                    return SearchReport(done, "time")
+                spent = getattr(strategy, "spent", False)
+                return SearchReport(done, "budget" if spent else "exhausted", detail)
     except OutOfTime:
         pass
     except Stop:

@@ -67,7 +67,7 @@ def root(
     Without a command, on a terminal: the dashboard's start screen.
 
     stdout is data, stderr is messages. Exit codes: 0 ok, 1 run failed, 2 usage, 3 no GPU or driver,
-    4 time limit, 5 verification failed, 130 interrupted.
+    4 limit of time, tokens or money, 5 verification failed, 130 interrupted, 143 and 129 ended by a signal.
     """
     set_quiet(quiet)
     options.dashboard(theme, readonly=readonly, mouse=mouse)

@@ -60,7 +60,7 @@ def tune(
     steps: own.Steps = None,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", metavar="S", help="Seconds after which the search ends; exit code 4."),
+        typer.Option("--time-limit", metavar="S", help="Seconds after which the run ends; exit code 4."),
     ] = None,
     cache: Annotated[
         str | None,

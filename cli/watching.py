@@ -64,7 +64,7 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
         state = as_seen(store.state(), running=running)
         if state.lifecycle is Lifecycle.INTERRUPTED and state.seq and code not in WITH_RESULT:
             code = ExitCode.RUN_FAILED  # whatever it died with
-        if code not in WITH_RESULT:
+        if code not in WITH_RESULT or state.lifecycle is Lifecycle.FAILED:
             error(_why(launched, state))
         document = tune_document(store, state)
         if code is ExitCode.USAGE:
@@ -75,11 +75,13 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
             show_result(document)
     if state.info is None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE) and not running:
         remove(launched.folder)  # nothing was begun: a mistyped device is no session, least of all `last`
-    if code is ExitCode.BUDGET:
+    if code is ExitCode.BUDGET and state.reason.startswith("the time limit"):
         message(
             "the time limit ended the search; more seconds in all: "
             f"warpdeck tune --resume {launched.session} --time-limit S"
         )
+    elif code is ExitCode.BUDGET and state.lifecycle is not Lifecycle.FAILED:
+        message(f"to go on from its best: warpdeck tune --agent llm --from {launched.session}")
     if state.lifecycle in (Lifecycle.INTERRUPTED, Lifecycle.CANCELLED):
         message(f"session {launched.session} is kept; go on with: warpdeck tune --resume {launched.session}")
     return code

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..agents.base import Context
 from ..agents.llm.author import complete
 from ..agents.llm.client import Client
+from ..agents.llm.errors import LlmError
 from ..agents.llm.settings import LlmSettings
 from ..kernels.assemble import assemble
 from ..kernels.parts import Parts
@@ -34,6 +35,11 @@ def whole(store: SessionStore, spec: RunSpec, context: Context) -> RunSpec:
 
     try:
         parts = complete(Parts.from_json(spec.parts), client, tell, seed=spec.seed)
+    except LlmError as error:
+        if error.kind != "budget":
+            raise
+        remedy = "give the parts that are missing, or begin again with a larger budget"
+        raise LlmError(f"{error.message} before the workload was written", remedy, "budget") from None
     finally:
         client.close()
     workload = assemble(parts, Path(spec.workload))

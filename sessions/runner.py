@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..agents import registry
-from ..agents.base import Context, Control, Limited, SearchReport, search, step_of
+from ..agents.base import Context, Control, Limited, OutOfTime, SearchReport, Stop, search, step_of
 from ..agents.primed import Primed
 from ..core import sandbox
 from ..core.bench import Bench, performance_cases
@@ -189,8 +189,19 @@ class _Run:
         self._log.sink(Kind.STATE, {"state": Lifecycle.RUNNING, "reason": "resumed" if resumed else ""})
         spec = RunSpec.from_json(self._store.header().get("spec") or {})
         sandbox.allow_unsandboxed(spec.allow_unsandboxed)
+        control: Control = self._control
         if spec.parts is not None:
-            spec = whole(self._store, spec, self._context())
+            control = self._limit(spec)  # it covers what the model writes first
+            try:
+                spec = whole(self._store, spec, replace(self._context(), control=control))
+            except Stop as stop:
+                ending = Lifecycle.CANCELLED, ExitCode.INTERRUPTED, self._control.stop_reason or "stopped"
+                if isinstance(stop, OutOfTime):
+                    reason = "the time limit ended it before the workload was written"
+                    ending = Lifecycle.FINISHED, ExitCode.BUDGET, reason
+                self._log.flush()
+                self._write_artifacts(ending[0], ending[2])
+                return ending
         with ExitStack() as stack:
             stack.push(self._leave_device)
             device = self._device.open(spec)
@@ -203,7 +214,7 @@ class _Run:
             self._start(spec, bench)
             if not bench.device.recorded:
                 stack.enter_context(sampler)
-            report = self._search(spec, bench, told)
+            report = self._search(spec, bench, told, control)
             self._log.flush()
             if report.reason != "stopped":
                 result = bench.finish(spec.finalists)
@@ -221,7 +232,7 @@ class _Run:
     def _write_artifacts(self, ending: Lifecycle, reason: str) -> None:
         """The outputs, which say how the run ends; the log says so once they are there."""
         state = replace(self._store.state(), lifecycle=ending, reason=reason)
-        if state.info is not None:
+        if state.info is not None or any(self._store.events(kinds=[Kind.REQUEST])):
             for name, path in write_artifacts(self._store, state, self._message):
                 self._log.sink(Kind.ARTIFACT, {"name": name, "path": path})
 
@@ -245,6 +256,8 @@ class _Run:
             return Lifecycle.FAILED, ExitCode.RUN_FAILED, f"no configuration worked ({failures})"
         if report.reason == "time":
             return Lifecycle.FINISHED, ExitCode.BUDGET, "the time limit ended it"
+        if report.reason == "budget":
+            return Lifecycle.FINISHED, ExitCode.BUDGET, report.detail
         return Lifecycle.FINISHED, ExitCode.OK, report.detail
 
     def _bench(self, spec: RunSpec, device: Device, sampler: Sampler) -> Bench:
@@ -261,10 +274,14 @@ class _Run:
             quiet=sampler.paused,
         )
 
-    def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation]) -> SearchReport:
-        control: Control = self._control
-        if spec.time_limit_s is not None:
-            control = Limited(control, max(spec.time_limit_s - self._before.active_s, 0.0))
+    def _limit(self, spec: RunSpec) -> Control:
+        """The run's control, with what is left of its time limit from now on."""
+        if spec.time_limit_s is None:
+            return self._control
+        return Limited(self._control, max(spec.time_limit_s - self._before.active_s, 0.0))
+
+    def _search(self, spec: RunSpec, bench: Bench, told: list[Evaluation], control: Control) -> SearchReport:
+        control = self._limit(spec) if control is self._control else control
         context = replace(self._context(), control=control)
         strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options, context=context)
         if spec.first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from llm_steps import Step, answer, cut, hang, hold, huge, overflow, quota, raw,
 
 from warpdeck.agents.base import Stop
 from warpdeck.agents.llm.errors import ContextOverflow
+from warpdeck.core.errors import ExitCode
 
 
 @pytest.fixture
@@ -202,3 +204,25 @@ def test_a_spent_budget_sends_nothing_more(bed: Bed) -> None:
     error = failure(lambda: client.ask(ASK, purpose="two"))
     assert error.kind == "budget" and len(server.asked) == 1
     assert "a new run --from this session" in str(error)  # --resume keeps the budget
+
+
+def test_requests_under_way_count_and_what_no_longer_fits_is_not_sent(bed: Bed) -> None:
+    server = bed.server(answer("One."), hold("Two.", 0), answer("Three."))  # 150 tokens each, 50 of them said
+    client = bed.client(server, max_tokens=205)
+    client.ask(ASK, purpose="one")
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(client.ask, ASK, purpose="two")  # 150 are spent: it may be sent
+        server.wait_for(2)
+        error = failure(lambda: client.ask(ASK, purpose="three"))  # 150, and some 58 under way
+        server.release()
+        second.result(30)
+    assert error.kind == "budget" and "by the requests under way" in str(error)
+    assert len(server.asked) == 2 and error.exit_code == ExitCode.BUDGET
+
+
+def test_nothing_is_sent_after_a_stop(bed: Bed) -> None:
+    server = bed.server(answer("One."))
+    client = bed.client(server, control=stop_when(lambda: True))
+    with pytest.raises(Stop):
+        client.ask(ASK, purpose="one")
+    assert not server.requests

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
@@ -16,9 +19,10 @@ from cli_support import warpdeck
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llm_server import LlmServer
-from llm_steps import status
+from llm_steps import hang, status
 
 from warpdeck.cli.app import run
+from warpdeck.core.errors import ExitCode
 from warpdeck.core.model import Status
 from warpdeck.kernels import load_workload
 from warpdeck.sessions import heatmap, paths
@@ -144,6 +148,45 @@ def test_an_interrupted_author_pays_nothing_twice(isolated_home: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert len(server.asked) == 3  # the first answer came from the log
     assert json.loads(done.stdout)["counts"] == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "words"),
+    [
+        (("--time-limit", "3"), 2, "the time limit ended the search; more seconds in all"),
+        (("--max-tokens", "100"), 1, "the run's 100 tokens are spent before the workload was written"),
+    ],
+)
+def test_budgets_cover_what_the_author_spends(
+    limit: tuple[str, str], asked: int, words: str, isolated_home: Path
+) -> None:
+    author = Author()
+
+    def slow(asked):
+        return hang() if limit[0] == "--time-limit" and asked.number == 2 else author(asked)
+
+    arguments = ("--description", "sums", "--session", "short", *limit)
+    with LlmServer(default=slow) as server:
+        done = warpdeck(*RUN, *arguments, "--base-url", server.url, cwd=isolated_home)
+        assert done.returncode == ExitCode.BUDGET, done.stderr
+        assert len(server.asked) == asked
+    assert words in done.stderr and "unexpected" not in done.stderr
+    assert (isolated_home / "sessions/short/artifacts/attempts").is_dir()  # what was paid for can be read
+
+
+def test_a_stop_ends_an_author_too(isolated_home: Path) -> None:
+    with LlmServer(default=hang()) as server:
+        command = [sys.executable, "-m", "warpdeck", *RUN, "--description", "sums", "--session", "stop"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [*command, "--base-url", server.url], cwd=isolated_home, stdout=pipe, stderr=pipe, text=True
+        )
+        server.wait_for(1, 60)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.TERMINATED and "--resume stop" in err
+    with SessionStore.open(isolated_home / "sessions/stop") as store:
+        assert (store.state().lifecycle, store.state().reason) == ("cancelled", "stopped by SIGTERM")
 
 
 def test_the_ladder_leaves_the_same_without_a_model(isolated_home: Path) -> None:

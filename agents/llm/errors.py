@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...core.errors import WarpdeckError
+from ...core.errors import ExitCode, WarpdeckError
 from .settings import KEY_VARIABLE
 from .wire import CutOff, Garbled, StreamError
 
@@ -34,6 +34,8 @@ class LlmError(WarpdeckError):
         self.message = message
         self.remedy = remedy
         self.kind = kind
+        if kind == "budget":
+            self.exit_code = ExitCode.BUDGET
         super().__init__(f"{message}; {remedy}" if remedy else message)
 
 

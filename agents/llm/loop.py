@@ -52,6 +52,7 @@ class LlmAgent:
         # Of a beam a whole round: twice, since there may be as many repairs as there are ideas.
         self.lookahead = 2 * settings.parents * settings.ideas if settings.strategy == "beam" else 1
         self.stopped: str | None = None  # why `ask` has nothing more
+        self.spent = False  # and whether that is a budget of tokens or money
         self.history = History()
         self._ledger = Ledger(bench, context, self.history)
         self._client = Client(settings, context)
@@ -273,6 +274,7 @@ class LlmAgent:
         if fatal is not None:
             if fatal.kind != "budget" and not any(a.evaluation and a.number > 1 for a in self.history):
                 raise fatal
+            self.spent = fatal.kind == "budget"
             return str(fatal)
         settings, spent, cost = self._settings, self._client.usage.total, self._client.cost
         if self.history.without_proposal() >= USELESS:
@@ -280,8 +282,10 @@ class LlmAgent:
             reason = last.reason if last else ""
             return f"{USELESS} attempts in a row brought nothing to evaluate; the last: {reason}"
         if settings.max_tokens is not None and spent >= settings.max_tokens:
+            self.spent = True
             return f"{spent:,} tokens are spent, of {settings.max_tokens:,}"
         if settings.max_cost is not None and cost is not None and cost >= settings.max_cost:
+            self.spent = True
             return f"{cost:.4f} USD are spent, of {settings.max_cost:g}"
         if settings.stagnation and self.history.since_win() >= settings.stagnation:
             return f"no win in {settings.stagnation} attempts"

@@ -82,6 +82,9 @@ class Sender:
         self._number = self.past.last_id
         self._plan = self.past.plan or Plan(api="responses" if settings.uses_responses(environ) else "chat")
         self._usage, self._cost, self._unpriced = self.past.usage, self.past.cost, self.past.unpriced
+        self._answers = 0  # that came in this process; what they said, in tokens
+        self._said = 0
+        self._under_way: dict[str, Usage] = {}  # what requests without an answer will cost at least, by id
         self._wire = Wire(settings.url(environ), key, settings.request_timeout_s)
 
     @property
@@ -141,7 +144,16 @@ class Sender:
             name = f"r{self._number}"
         if logged is not None:
             return self._logged(logged)
-        self._spendable()
+        self.check()
+        self._reserve(name, form)
+        try:
+            return self._exchanged(name, form, key, purpose, attempt)
+        finally:
+            with self._lock:
+                del self._under_way[name]
+
+    def _exchanged(self, name: str, form: Form, key: str, purpose: str, attempt: int | None) -> Sent:
+        """Send it until it is answered."""
         begun = self._clock()
         tries = 0
         while True:
@@ -194,6 +206,7 @@ class Sender:
         cost = cost_of(usage, self.settings.price())
         with self._lock:
             self._usage += usage
+            self._answers, self._said = self._answers + 1, self._said + usage.output
             self._cost += cost or 0.0
             self._unpriced += cost is None
             if form.plan is not None:
@@ -235,22 +248,22 @@ class Sender:
     def _tell(self, level: str, text: str) -> None:
         self.emit("message", {"level": level, "text": f"model: {text}"})
 
-    def _spendable(self) -> None:
+    def _reserve(self, name: str, form: Form) -> None:
+        """Count a request as under way. LlmError if the budget is spent, or will be by those that are."""
         settings = self.settings
         with self._lock:
-            tokens, cost = self._usage.total, self._cost
-        if settings.max_tokens is not None and tokens >= settings.max_tokens:
-            raise LlmError(
-                f"the run's {settings.max_tokens} tokens are spent",
-                "to go on, begin a new run --from this session",
-                "budget",
-            )
-        if settings.max_cost is not None and cost >= settings.max_cost:
-            raise LlmError(
-                f"the run's {settings.max_cost:g} USD are spent",
-                "to go on, begin a new run --from this session",
-                "budget",
-            )
+            ahead = sum(self._under_way.values(), Usage())
+            tokens = self._usage.total + ahead.total
+            cost = self._cost + (cost_of(ahead, settings.price()) or 0.0)
+            later = " by the requests under way" if self._under_way else ""
+            spent = None
+            if settings.max_tokens is not None and tokens >= settings.max_tokens:
+                spent = f"the run's {settings.max_tokens} tokens are spent{later}"
+            elif settings.max_cost is not None and cost >= settings.max_cost:
+                spent = f"the run's {settings.max_cost:g} USD are spent{later}"
+            if spent is not None:
+                raise LlmError(spent, "to go on, begin a new run --from this session", "budget")
+            self._under_way[name] = Usage(_asked(form) // 4, 0, self._said // max(self._answers, 1))
 
     # -- waiting -----------------------------------------------------------------------------------------
 
@@ -351,8 +364,12 @@ class Sender:
 
 def _estimate(form: Form, answer: Answer) -> Usage:
     """Tokens, where the server doesn't say: four characters each."""
-    asked = sum(len(str(message.get("content") or "")) for message in form.messages)
     said = len(answer.text) + len(answer.reasoning) + sum(len(call.arguments) for call in answer.calls)
     if answer.finish == "too_long":
         said = MAX_CHARACTERS  # what was thrown away is billed, too
-    return Usage(asked // 4, 0, said // 4, len(answer.reasoning) // 4, estimated=True)
+    return Usage(_asked(form) // 4, 0, said // 4, len(answer.reasoning) // 4, estimated=True)
+
+
+def _asked(form: Form) -> int:
+    """Characters of a request's conversation."""
+    return sum(len(str(message.get("content") or "")) for message in form.messages)
