@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -14,13 +14,16 @@ from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ..sessions.words import tame
 from . import palette
 from .access import changes
 from .commands import commands
+from .paint import TAMED
 from .reading import plain
 from .settings import Settings, save_theme
 from .stylesheet import LazyStylesheet
@@ -89,6 +92,14 @@ class WarpdeckApp(App[int]):
         from .driver import SteadyDriver
 
         return SteadyDriver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line goes through on its way to the terminal."""
+        return [TAMED, *super().get_line_filters()]
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """A text, which may be pasted into a terminal, on the clipboard."""
+        super().copy_to_clipboard(tame(text))
 
     def on_mount(self) -> None:
         with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not the main thread

@@ -18,7 +18,7 @@ from ..telemetry.ncu import hotspots
 from ..telemetry.ncu.counters import Counters
 from . import evidence
 from .evidence import Subject
-from .source_files import Sources, Version, named_workload
+from .source_files import Sources, Version, named_workload, require_source
 
 Place = tuple[str, int]  # a file's name without its folders, and a line of it, from 1
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s")
@@ -196,6 +196,7 @@ def _profile(sources: Sources, version: Version) -> tuple[Counters | None, str]:
 def _compiled(sources: Sources, version: Version) -> Any:
     from ..sessions.machine_code import generated_code, machine_code
 
+    require_source(version)
     workload = named_workload(sources)
     device = sources.device
     cc = (device.compute_capability if device is not None else None) or (9, 0)

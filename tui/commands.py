@@ -30,15 +30,17 @@ def commands(screen: Screen[Any]) -> list[Command]:
         if not (binding.id and binding.description and active.enabled):
             continue
         key = screen.app.get_key_display(replace(binding, key_display=None))
-        known = found.get(binding.action)
+        describe = getattr(active.node, "describe", None)
+        words = (describe and describe(binding.action)) or binding.tooltip or binding.description
+        known = found.get(binding.action) or next(
+            (c for c in found.values() if (c.node, c.words) == (active.node, words)), None
+        )
         if known is None:
-            describe = getattr(active.node, "describe", None)
-            words = (describe and describe(binding.action)) or binding.tooltip or binding.description
             what = changed_by_class(type(active.node), binding.action)
             if what is not None and getattr(screen.app, "readonly", False):
                 words += " (refused: read only)"
             found[binding.action] = Command(words, key, binding.action, active.node, what)
         elif key not in known.keys.split():
-            found[binding.action] = replace(known, keys=f"{known.keys} {key}")
+            found[known.action] = replace(known, keys=f"{known.keys} {key}")
     app = screen.app
     return sorted(found.values(), key=lambda c: 0 if c.node is screen else 1 if c.node is app else 2)

@@ -1,7 +1,7 @@
 """The last step before the terminal: no text that is painted commands it.
 
 Names, configurations, sources, messages: all of a session may be somebody else's. What is known to be text
-of others is tamed where it becomes the state that is shown; this holds for all that is painted, whatever it is.
+of others is tamed where it becomes the state that is shown; this holds for all that is painted.
 """
 
 from __future__ import annotations

@@ -209,6 +209,7 @@ def _of_workload(sources: Sources, version: Version, launch: str) -> Text:
     """The workload's own source, which the session has no copy of."""
     from ..kernels.imported import open_workload
 
+    require_source(version)
     workload = open_workload(named_workload(sources))
     if workload.recorded:
         raise UsageError(f"{workload.name} was imported: a recording holds no source")
@@ -227,6 +228,12 @@ def _of_workload(sources: Sources, version: Version, launch: str) -> Text:
     source = variant.source()
     lines = _with_knobs(source, variant.file.name, version.config)
     return Text(lines, variant.file.name, launch, note, len(lines) - len(shown_lines(source)))
+
+
+def require_source(version: Version) -> None:
+    """UsageError for an attempt that ended before it had a source."""
+    if version.path is None and not version.variant:
+        raise UsageError(f"{version.title} has no source: none of it was kept")
 
 
 def named_workload(sources: Sources) -> str:

@@ -2,134 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.theme import Theme
 
-# Variables of our style sheet that Textual's themes don't have: what a diff and code are drawn in.
-_DARK_CODE = {
-    "border-blurred": "#4a5663",
-    "footer-key-foreground": "#8ddb3c",
-    "diff-removed": "#3a1d20",
-    "diff-added": "#16301f",
-    "diff-removed-word": "#7a2f36",
-    "diff-added-word": "#1f6b3a",
-    "code-keyword": "#c792ea",
-    "code-type": "#7fdbca",
-    "code-builtin": "#82aaff",
-    "code-function": "#ffd580",
-    "code-string": "#c3e88d",
-    "code-number": "#f78c6c",
-    "code-comment": "#9aa7b4",
-    "code-directive": "#e0935a",
-}
-
-DARK = Theme(
-    name="dark",
-    primary="#6cb6ff",
-    secondary="#2f6f9f",
-    accent="#8ddb3c",
-    success="#8ddb3c",
-    warning="#f2c14e",
-    error="#ff7b72",
-    foreground="#e4e7eb",
-    background="#0f1317",
-    surface="#171c22",
-    panel="#232a32",
-    dark=True,
-    variables=_DARK_CODE,
-)
-LIGHT = Theme(
-    name="light",
-    primary="#0a5ca8",
-    secondary="#7fb3e0",
-    accent="#2b6a00",
-    success="#2b6a00",
-    warning="#7a4d00",
-    error="#a8201a",
-    foreground="#1a1f24",
-    background="#fcfcfa",
-    surface="#f2f3f1",
-    panel="#e6e9eb",
-    dark=False,
-    variables={
-        "border-blurred": "#8d979f",
-        "footer-key-foreground": "#2b6a00",
-        "diff-removed": "#ffe4e1",
-        "diff-added": "#dff3e0",
-        "diff-removed-word": "#f6b5af",
-        "diff-added-word": "#a5dcac",
-        "code-keyword": "#7a2ca0",
-        "code-type": "#00626b",
-        "code-builtin": "#1d4fb8",
-        "code-function": "#7a4d00",
-        "code-string": "#2b6a00",
-        "code-number": "#9c3a00",
-        "code-comment": "#5a6570",
-        "code-directive": "#8f4310",
-    },
-)
-CONTRAST = Theme(
-    name="high-contrast",
-    primary="#8cd0ff",
-    secondary="#0057b8",
-    accent="#ffff00",
-    success="#5cff5c",
-    warning="#ffd800",
-    error="#ff8f8f",
-    foreground="#ffffff",
-    background="#000000",
-    surface="#000000",
-    panel="#1c1c1c",
-    dark=True,
-    variables={
-        **_DARK_CODE,
-        "text-muted": "#d0d0d0",
-        "border-blurred": "#d0d0d0",
-        "footer-key-foreground": "#ffff00",
-        "diff-removed": "#4a0008",
-        "diff-added": "#003a10",
-        "diff-removed-word": "#8c0012",
-        "diff-added-word": "#00661c",
-        "code-comment": "#d0d0d0",
-    },
-)
 # The palette of Okabe and Ito (2008), told apart with any of the common colour-vision deficiencies:
 # good is bluish green, bad vermillion, and nothing is told by red against green.
-OKABE_ITO = {
-    "orange": "#e69f00",
-    "sky blue": "#56b4e9",
-    "bluish green": "#009e73",
-    "yellow": "#f0e442",
-    "blue": "#0072b2",
-    "vermillion": "#d55e00",
-    "reddish purple": "#cc79a7",
+_ORANGE, _SKY, _GREEN, _YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
+_BLUE, _VERMILLION, _PURPLE = "#0072b2", "#d55e00", "#cc79a7"
+
+_NAMES = ("dark", "light", "high-contrast", "colour-blind")
+# fmt: off
+_ROLES = {
+    "primary":    ("#6cb6ff", "#0a5ca8", "#8cd0ff", _SKY),
+    "secondary":  ("#2f6f9f", "#7fb3e0", "#0057b8", _BLUE),
+    "accent":     ("#8ddb3c", "#2b6a00", "#ffff00", _YELLOW),
+    "success":    ("#8ddb3c", "#2b6a00", "#5cff5c", _GREEN),
+    "warning":    ("#f2c14e", "#7a4d00", "#ffd800", _ORANGE),
+    "error":      ("#ff7b72", "#a8201a", "#ff8f8f", _VERMILLION),
+    "foreground": ("#e4e7eb", "#1a1f24", "#ffffff", "#f2f2f2"),
+    "background": ("#0f1317", "#fcfcfa", "#000000", "#0b0d10"),
+    "surface":    ("#171c22", "#f2f3f1", "#000000", "#14171b"),
+    "panel":      ("#232a32", "#e6e9eb", "#1c1c1c", "#20242a"),
 }
-COLOUR_BLIND = Theme(
-    name="colour-blind",
-    primary=OKABE_ITO["sky blue"],
-    secondary=OKABE_ITO["blue"],
-    accent=OKABE_ITO["yellow"],
-    success=OKABE_ITO["bluish green"],
-    warning=OKABE_ITO["orange"],
-    error=OKABE_ITO["vermillion"],
-    foreground="#f2f2f2",
-    background="#0b0d10",
-    surface="#14171b",
-    panel="#20242a",
-    dark=True,
-    variables={
-        **_DARK_CODE,
-        "footer-key-foreground": OKABE_ITO["yellow"],
-        "diff-removed": "#40200a",
-        "diff-added": "#0a2a40",
-        "diff-removed-word": "#8a3d00",
-        "diff-added-word": "#00568a",
-        "code-keyword": OKABE_ITO["reddish purple"],
-        "code-type": OKABE_ITO["sky blue"],
-        "code-builtin": OKABE_ITO["sky blue"],
-        "code-function": OKABE_ITO["yellow"],
-        "code-string": OKABE_ITO["bluish green"],
-        "code-number": OKABE_ITO["orange"],
-        "code-directive": OKABE_ITO["orange"],
-    },
-)
+# Variables of our style sheet that Textual's themes don't have, and two of Textual's that need a change.
+_VARIABLES = {
+    "text-muted":            (None, None, "#d0d0d0", None),
+    "border-blurred":        ("#4a5663", "#8d979f", "#d0d0d0", "#4a5663"),
+    "footer-key-foreground": ("#8ddb3c", "#2b6a00", "#ffff00", _YELLOW),
+    "diff-removed":          ("#3a1d20", "#ffe4e1", "#4a0008", "#40200a"),
+    "diff-added":            ("#16301f", "#dff3e0", "#003a10", "#0a2a40"),
+    "diff-removed-word":     ("#7a2f36", "#f6b5af", "#8c0012", "#8a3d00"),
+    "diff-added-word":       ("#1f6b3a", "#a5dcac", "#00661c", "#00568a"),
+    "code-keyword":          ("#c792ea", "#7a2ca0", "#c792ea", _PURPLE),
+    "code-type":             ("#7fdbca", "#00626b", "#7fdbca", _SKY),
+    "code-builtin":          ("#82aaff", "#1d4fb8", "#82aaff", _SKY),
+    "code-function":         ("#ffd580", "#7a4d00", "#ffd580", _YELLOW),
+    "code-string":           ("#c3e88d", "#2b6a00", "#c3e88d", _GREEN),
+    "code-number":           ("#f78c6c", "#9c3a00", "#f78c6c", _ORANGE),
+    "code-comment":          ("#9aa7b4", "#5a6570", "#d0d0d0", "#9aa7b4"),
+    "code-directive":        ("#e0935a", "#8f4310", "#e0935a", _ORANGE),
+}
+# fmt: on
+
+
+def _theme(number: int) -> Theme:
+    roles: dict[str, Any] = {role: colours[number] for role, colours in _ROLES.items()}
+    variables = {name: colours[number] for name, colours in _VARIABLES.items()}
+    return Theme(
+        name=_NAMES[number],
+        dark=_NAMES[number] != "light",
+        variables={name: colour for name, colour in variables.items() if colour is not None},
+        **roles,
+    )
+
+
+DARK, LIGHT, CONTRAST, COLOUR_BLIND = map(_theme, range(len(_NAMES)))
 THEMES = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST, COLOUR_BLIND)}

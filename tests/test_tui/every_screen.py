@@ -6,6 +6,7 @@ over them all, and a screen that is missing here is found by the test that walks
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import llm_logs
+import trace_synthetic
+from rich.cells import cell_len
+from rich.style import Style
 from test_tui.conftest import LIVE, START, Console, FakeSource, run_events, write_session
 
 from warpdeck.core.doctor import Check
@@ -23,6 +27,7 @@ from warpdeck.sessions.profiles import profile_one
 from warpdeck.sessions.state import reduce_all
 from warpdeck.sessions.traces import trace_named
 from warpdeck.telemetry.ncu.counters import Counters
+from warpdeck.telemetry.trace.decode import decode
 from warpdeck.telemetry.trace.timeline import Timeline
 from warpdeck.tui.app import WarpdeckApp
 from warpdeck.tui.screens.code import CodeScreen
@@ -39,6 +44,7 @@ from warpdeck.tui.settings import Settings
 from warpdeck.tui.source_files import of_counters, sources_of
 from warpdeck.tui.sources import ReplaySource
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-*/%&$#@!?"
 CHECKS = [
     Check("python", True, "Python 3.11.7 on Linux x86_64"),
     Check("driver", False, "no NVIDIA driver", "to measure here, install an NVIDIA driver"),
@@ -66,7 +72,7 @@ def sessions(folder: Path) -> Path:
             events = run_events(60, end=True) if device is None else run_events(20, device, end=True)
             stamp = write_session(home, events, name) / "created"
             stamp.touch()
-            os.utime(stamp, (START - age * 100,) * 2)
+            os.utime(stamp, (START - age * 100, START - age * 100))
     return home
 
 
@@ -88,6 +94,18 @@ def source(folder: Path) -> SourceScreen:
     llm_logs.write_sources(folder)
     state = reduce_all(llm_logs.llm_events())
     return SourceScreen(lambda: sources_of(state, folder), "attempt 4", "attempt 2")
+
+
+def dropped(_: Path) -> TimelineScreen:
+    raw = trace_synthetic.loops(ctas=4, warps=4, iterations=12, shape="flat", capacity=10)
+    return TimelineScreen(decode(dataclasses.replace(raw, meta={**raw.meta, "workload": "gemm"})))
+
+
+def mispaired(_: Path) -> TimelineScreen:
+    builder = trace_synthetic.Builder(("load", "wait"))
+    with builder.warp() as warp:
+        warp.begin("load").step(50).end("load").end("wait").step(50)
+    return TimelineScreen(decode(builder.build()))
 
 
 def live(_: Path) -> RunScreen:
@@ -115,7 +133,7 @@ SCREENS: dict[str, Shown] = {
     "new-run": Shown(lambda folder: NewRunScreen(folder, delay=0)),
     "sessions": Shown(listed, ("m", "m")),
     "sessions-compare": Shown(listed, ("m", "m", "c")),
-    "sessions-export": Shown(listed, ("e",)),
+    "sessions-export": Shown(listed, ("cd /", "e")),
     "sessions-import": Shown(listed, ("i",)),
     "sessions-delete": Shown(listed, ("delete",)),
     "run": Shown(live),
@@ -124,7 +142,7 @@ SCREENS: dict[str, Shown] = {
     "run-plot": Shown(live, ("3", "z", "f")),
     "run-board": Shown(live, ("4", "z", "slash", "t", "i", "e", "d")),
     "run-log": Shown(live, ("5", "z")),
-    "run-effects": Shown(live, ("6", "z")),
+    "run-effects": Shown(live, ("6",)),
     "replay": Shown(replay),
     "replay-place": Shown(replay, ("colon",)),
     "replay-bookmarks": Shown(replay, ("B",)),
@@ -133,6 +151,8 @@ SCREENS: dict[str, Shown] = {
     "source": Shown(source),
     "source-split": Shown(source, ("v",)),
     "timeline": Shown(lambda _: TimelineScreen(trace("pipelined"))),
+    "timeline-dropped": Shown(dropped),
+    "timeline-mispaired": Shown(mispaired),
     "timeline-pick": Shown(lambda _: TimelineScreen(trace("pipelined")), ("o",)),
     "timeline-compare": Shown(lambda _: CompareTimelineScreen(trace("tiled"), trace("cuda"))),
     "counters": Shown(lambda _: CountersScreen(profile("tiled"))),
@@ -141,7 +161,7 @@ SCREENS: dict[str, Shown] = {
     "code": Shown(lambda _: CodeScreen(*of_counters(profile("tiled"), None))),
     "help": Shown(live, ("question_mark",)),
     "palette": Shown(live, ("ctrl+p",)),
-    "themes": Shown(live, ("THEME",)),
+    "themes": Shown(live, ("theme",)),
 }
 
 
@@ -157,8 +177,10 @@ async def shown(
         console = Console(app, pilot, first)
         await at_rest(console)
         for key in what.keys:
-            if key == "THEME":
+            if key == "theme":
                 app.action_change_theme()
+            elif key == "cd /":
+                os.chdir("/")  # which the dialog names; whoever uses it goes back
             else:
                 await console.tap(key)
             await at_rest(console)
@@ -171,3 +193,19 @@ async def at_rest(console: Console) -> None:
         if isinstance(console.screen, RunScreen):
             await console.screen.tick()
         await console.settle()
+
+
+def painted(console: Console) -> str:
+    """The screen as text, and below it what each cell is drawn in: a letter, which a list explains."""
+    rows, letters, names = [], [], dict[str, str]()
+    for strip in console.app.screen._compositor.render_strips():
+        line = ""
+        for segment in strip:
+            style = segment.style or Style()
+            name = str(style.without_color + Style(color=style.color, bgcolor=style.bgcolor))
+            letter = names.setdefault(name, LETTERS[len(names) % len(LETTERS)])
+            line += letter * cell_len(segment.text)
+        rows.append(strip.text.rstrip())
+        letters.append(line)
+    legend = [f"{letter} {name}" for name, letter in names.items()]
+    return "\n".join([*rows, "", *letters, "", *legend])

@@ -214,6 +214,22 @@ async def test_a_missing_or_strange_source_is_told(kit: Any, folder: Path) -> No
         assert "\x1b" not in console.text and "int \N{REPLACEMENT CHARACTER}[2Ja" in console.text
 
 
+async def test_an_attempt_without_a_source_is_told(kit: Any, folder: Path) -> None:
+    events = [
+        e._replace(data={**e.data, "source": None, "variant": ""})
+        if e.kind == "attempt" and e.data["attempt"] == 3
+        else e
+        for e in llm_logs.llm_events()
+    ]
+    sources = sources_of(reduce_all(events), folder)
+    async with kit.show(SourceScreen(lambda: sources, "attempt 3")) as console:
+        await console.settle()
+        assert "attempt 3 has no source: none of it was kept" in console.text
+        await console.press("a")
+        await console.settle()
+        assert "attempt 3 has no source: none of it was kept" in " ".join(console.text.split())
+
+
 async def test_resizing(kit: Any, folder: Path) -> None:
     async with opened(kit, folder, 2) as console:
         for width, height in ((60, 16), (200, 60), (40, 8), (80, 24)):

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Key, Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
 from .. import code as codes
@@ -21,6 +21,7 @@ from ..code import Code, Instruction, Place, base, by_place
 from ..format import clip
 from ..source_files import Sources, Text, Version
 from ..syntax import Run, highlight
+from ..widgets.footer import Footer
 from ..widgets.listing import Line, Listing
 
 SOURCE_HELP = """\
@@ -91,7 +92,7 @@ class CodeScreen(Screen[None]):
             yield self.left
             yield self.right
         yield Input(id="prompt", compact=True, placeholder="/ text; lower case finds both")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

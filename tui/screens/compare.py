@@ -11,11 +11,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.comparing import Comparison, Row, compare
 from ..format import clip
+from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
 
 NAME = 13
@@ -54,7 +55,7 @@ that are the same.
         yield Static("reading the sessions…", id="progress", markup=False)
         yield Static("", id="alert", markup=False)
         yield Table(id="comparison")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

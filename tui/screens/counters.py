@@ -14,7 +14,7 @@ from textual.containers import Horizontal
 from textual.events import Resize
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.paths import ARTIFACTS
@@ -28,6 +28,7 @@ from ..others import Baseline, Choice
 from ..source_files import of_counters
 from ..widgets.bars import BarPane, DiagnosisPane
 from ..widgets.flow import FlowPane
+from ..widgets.footer import Footer
 from ..widgets.plot import Plot
 from ..widgets.table import GAP, Column, Table, TableRow
 
@@ -192,7 +193,7 @@ class CountersScreen(Screen[None]):
         with Horizontal(id="tables"):
             yield CountersTable("Hot lines", LINES_HELP, id="lines")
             yield CountersTable("Counters", METRICS_HELP, id="metrics")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

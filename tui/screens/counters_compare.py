@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...telemetry.ncu import roofline
 from ...telemetry.ncu.counters import Counters
@@ -20,6 +20,7 @@ from ..format import clip
 from ..others import short_of, title_of
 from ..trace_view import device_words
 from ..widgets.bars import DiagnosisPane, PairPane
+from ..widgets.footer import Footer
 from ..widgets.plot import Plot
 from ..widgets.table import Table, TableRow
 from .counters import CountersTable, laid_out
@@ -91,7 +92,7 @@ class CompareCountersScreen(Screen[None]):
                 "Roofline", empty=view.NO_ROOFLINE, unit="", x_label="flop/byte", powers=True, id="roofline"
             )
         yield CountersTable("Changes", CHANGES_HELP, id="changes")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

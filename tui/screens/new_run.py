@@ -15,7 +15,7 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.suggester import SuggestFromList
 from textual.timer import Timer
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
 from ...kernels.loader import list_workloads
@@ -25,6 +25,7 @@ from ..access import changes
 from ..format import clip
 from ..run_form import FIELDS, Field
 from ..widgets.choice import Choice
+from ..widgets.footer import Footer
 
 SETTLED_S = 0.3  # after the last key, before what takes longer is looked at
 _started: list[Launched] = []  # their processes are waited for as long as this console lives
@@ -48,8 +49,8 @@ same run in a shell. **ctrl+s** starts it; it goes on whether or not this consol
         Binding(
             "ctrl+y", "copy", "Copy command", key_display="^y", id="new.copy", tooltip="Copy the command"
         ),
-        Binding("down", "app.focus_next", "Next field", show=False, id="new.next"),
-        Binding("up", "app.focus_previous", "Previous field", show=False, id="new.previous"),
+        Binding("down", "app.focus_next", "Next field", show=False, priority=True, id="new.next"),
+        Binding("up", "app.focus_previous", "Previous field", show=False, priority=True, id="new.previous"),
         Binding("f1", "help", "Help", id="new.help"),
         Binding(
             "escape", "leave", "Cancel", key_display="esc", id="new.cancel", tooltip="Back without a run"
@@ -75,7 +76,7 @@ same run in a shell. **ctrl+s** starts it; it goes on whether or not this consol
                     yield _widget(field)
                     yield Static("", id=f"note-{field.name}", classes="note", markup=False)
         yield Static("", id="command", markup=False)
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

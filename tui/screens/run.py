@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.timer import Timer
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.events import Lifecycle
@@ -18,9 +18,11 @@ from ...sessions.llm_state import LlmState
 from ...sessions.state import RunState
 from .. import curves, llm_view, view
 from ..braille import Series
+from ..memory import give_back
 from ..sources import Playback, RunSource
 from ..widgets.attempts import Attempts, StatusStrip
 from ..widgets.effects import EffectsPane
+from ..widgets.footer import Footer
 from ..widgets.gauges import GaugePanel
 from ..widgets.leaderboard import Leaderboard
 from ..widgets.log import LogPane
@@ -32,6 +34,7 @@ from .steering import Steering
 
 INTERVAL_S = 0.25
 SLOW_S = 1.0  # a poll takes milliseconds
+TIDY = 240  # ticks, a minute, after which memory goes back that a drawing took
 # Ticks at least between two drawings of the panes that cost most terminal output.
 PACE = {"plots": 2, "table": 4}
 
@@ -51,6 +54,7 @@ One run as its log tells it: gauges of the GPU, reward and speedup per step, the
 agent that tries sources its attempts, their times and what the model says.
 The console is only a view. Quitting leaves the run alive; `warpdeck attach` comes back to it.
 """
+    ALLOW_IN_MAXIMIZED_VIEW = "Footer, #find, #replay"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", key_display="space", id="run.pause", tooltip="Pause or resume"),
         Binding("x", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
@@ -98,6 +102,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._trouble = ""
         self._due: set[str] = set()
         self._age = dict(PACE)  # ticks since each was drawn: the first time at once
+        self._ticks = 0
         self._header = ("", "")
         self._drawn: dict[str, object] = {}
         self._chances = curves.Chance()
@@ -126,7 +131,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         yield Input(id="find", compact=True)
         if isinstance(self.source, Playback):
             yield ReplayBar(id="replay")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:
@@ -172,6 +177,9 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
                 with self.app.batch_update():
                     draw()
         self._draw_header()
+        self._ticks += 1
+        if self._ticks % TIDY == 0:
+            give_back()
 
     def _poll(self) -> RunState | None:
         state = self.source.poll()

@@ -11,13 +11,14 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...core.errors import UsageError, WarpdeckError
 from ...sessions import alive, comparing, listing
 from ...sessions.listing import SessionInfo
 from ..access import changes
 from ..format import NONE
+from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
 from .browsing import (
     GOING,
@@ -96,7 +97,7 @@ words in any column, **o** and **O** sort. **e** exports one: packed, as a repor
         yield Static("reading the sessions…", id="progress", markup=False)
         yield Table(id="sessions")
         yield Input(id="prompt", compact=True, placeholder="/ words that a session has, in any column")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:
@@ -268,7 +269,7 @@ words in any column, **o** and **O** sort. **e** exports one: packed, as a repor
                 self.run_worker(self._delete(folders), group="delete")
 
         question = "Delete this session?" if len(names) == 1 else f"Delete these {len(names)} sessions?"
-        detail = f"{_some(names)}\n\nTheir files are removed for good."
+        detail = f"{_some(names)}\n\n{'Its' if len(names) == 1 else 'Their'} files are removed for good."
         self.app.push_screen(ConfirmScreen(question, detail, yes="Delete", no="Keep"), answered)
 
     async def _delete(self, folders: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
 from .. import source_files
@@ -20,6 +20,7 @@ from ..format import clip
 from ..source_files import Sources, Text, Version
 from ..syntax import highlight
 from ..widgets.diff import DiffPane, Pair
+from ..widgets.footer import Footer
 
 
 class SourceScreen(Screen[None]):
@@ -99,7 +100,7 @@ class SourceScreen(Screen[None]):
         yield self.pane
         yield Static("", id="alert", markup=False)
         yield Input(id="prompt", compact=True, placeholder="/ text; lower case finds both")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

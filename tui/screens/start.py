@@ -16,13 +16,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Resize
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ..._version import __version__
 from ...sessions.listing import SessionInfo
 from ..format import NONE
 from ..machine import abilities, examine
 from ..widgets.bars import TextPane
+from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
 from .browsing import INTERVAL_S, Browsing, best_words, count_words, started_words, state_tone, state_words
 
@@ -128,7 +129,7 @@ the start. A run belongs to no console: it goes on whether or not one is open.
             yield Table(id="recent")
             yield MachinePane(id="machine")
         yield Static(NOTHING_YET, id="how", markup=False)
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

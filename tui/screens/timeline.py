@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ...sessions.paths import ARTIFACTS
 from ...telemetry.trace.summary import summarise
@@ -22,6 +22,7 @@ from .. import others, trace_view
 from ..lanes import DEEPEST, EVERY, Ints
 from ..memory import give_back
 from ..others import Baseline, Choice
+from ..widgets.footer import Footer
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
 
@@ -91,7 +92,7 @@ class TimelineScreen(Screen[None]):
                 yield LongestPane(id="longest")
         yield Static("", id="details", markup=False)
         yield Input(id="prompt", compact=True)
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...telemetry.trace.summary import Summary, summarise
 from ...telemetry.trace.timeline import Timeline
@@ -22,6 +22,7 @@ from ..format import clip
 from ..memory import give_back
 from ..others import short_of, title_of
 from ..trace_compare import StageChange
+from ..widgets.footer import Footer
 from ..widgets.table import Table, TableRow
 from ..widgets.timeline import TimelinePane
 from .counters import laid_out
@@ -100,7 +101,7 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
         with Container(id="pair"):
             yield from self.panes
         yield ChangePane(id="changes")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Footer()
         yield Static("", id="tiny", markup=False)
 
     def on_mount(self) -> None:

@@ -26,8 +26,8 @@ class ExportScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "write", "Write", id="export.write", tooltip="Write the file"),
         Binding("escape", "leave", "Cancel", id="export.cancel", tooltip="Close without writing"),
-        Binding("down", "app.focus_next", "Next", show=False, id="export.next"),
-        Binding("up", "app.focus_previous", "Previous", show=False, id="export.previous"),
+        Binding("down", "app.focus_next", "Next", show=False, priority=True, id="export.next"),
+        Binding("up", "app.focus_previous", "Previous", show=False, priority=True, id="export.previous"),
     ]
 
     def __init__(self, folder: Path) -> None:
@@ -104,8 +104,8 @@ class ImportScreen(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Cancel", id="import.cancel", tooltip="Close without importing"),
-        Binding("down", "app.focus_next", "Next", show=False, id="import.next"),
-        Binding("up", "app.focus_previous", "Previous", show=False, id="import.previous"),
+        Binding("down", "app.focus_next", "Next", show=False, priority=True, id="import.next"),
+        Binding("up", "app.focus_previous", "Previous", show=False, priority=True, id="import.previous"),
     ]
     HINT: ClassVar[str] = "enter imports it · down: another name · esc cancels"
 

@@ -191,8 +191,9 @@ def paint_large(
         text.append(gauge.name.ljust(NAME_WIDTH), styles["name"])
         text.append(gauge.words)
         if len(known):
-            low, mean, high = (f"{100 * v:.0f}%" for v in (known.min(), known.mean(), known.max()))
-            text.append(f"   {low} to {high}, mean {mean}", styles["name"])
+            low, mean, high = (f"{100 * v:.0f}" for v in (known.min(), known.mean(), known.max()))
+            unit = " °C" if gauge.key == TEMPERATURE[0] else "%"
+            text.append(f"   {low} to {high}{unit}, mean {mean}{unit}", styles["name"])
         text.append("\n")
         for row in range(tall - 1, -1, -1):
             text.append(
