@@ -12,12 +12,12 @@ import ast
 import difflib
 import operator
 import sys
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from ..telemetry.parsing import parse_expression
 from .errors import UsageError
 
 MAX_TEXT = 2000  # characters
@@ -154,24 +154,17 @@ def _compile(text: str, names: frozenset[str] | None) -> Expr:
     return Expr(text, frozenset(compiler.used), evaluate)
 
 
-# Until Python 3.11.5 two threads that parse at the same time disturb each other (SystemError).
-PARSING = threading.Lock()
-
-
 def _parsed(text: str, most: int = MAX_TEXT) -> ast.expr:
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"expression {text!r} is empty; write a number or a formula")
     if len(text) > most:
         raise UsageError(f"expression {text[:40]!r}… has {len(text)} characters; at most {most}")
     try:
-        with PARSING:
-            return ast.parse(text.strip(), mode="eval").body
+        return parse_expression(text.strip())
     except SyntaxError as e:
         raise UsageError(f"expression {_cut(text)!r}, position {e.offset or 1}: {e.msg}") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise UsageError(
-            f"expression {_cut(text)!r} can't be parsed: null byte or too deeply nested"
-        ) from None
+    except ValueError:
+        raise UsageError(f"expression {_cut(text)!r} holds a null byte") from None
 
 
 def _cut(text: str) -> str:

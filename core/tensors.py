@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ..telemetry.parsing import parse_module
+
 FUNCTIONS = ("reference", "operands", "scale")
 
 
 def uses_torch(source: str) -> bool:
     """Whether a file imports torch when it is loaded (not only inside a function)."""
     try:
-        tree = ast.parse(source)
+        tree = parse_module(source)
     except (SyntaxError, ValueError):
         return False
     names = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]

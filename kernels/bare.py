@@ -19,6 +19,7 @@ from ..core.errors import UsageError
 from ..core.model import Config, Trust
 from ..core.space import SearchSpace
 from ..core.workload import LaunchSpec, Variant, Workload
+from ..telemetry.parsing import parse_expression
 from .loader import load_workload, lone_hash
 
 MARK = "// warpdeck-kernel: "
@@ -147,4 +148,4 @@ class _Values(ast.NodeTransformer):
 
 
 def _fixed(text: str, config: Config) -> str:
-    return ast.unparse(_Values(config).visit(ast.parse(text.strip(), mode="eval")).body)
+    return ast.unparse(_Values(config).visit(parse_expression(text.strip())))

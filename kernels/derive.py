@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.workload import Argument
+from ..telemetry.parsing import parse_module
 from .signature import Signature
 
 BLOCK_1D = 256
@@ -37,7 +38,7 @@ def directions(signature: Signature, reference: str | None) -> Signature:
 def parameters_of(reference: str | None) -> frozenset[str]:
     """Names of the parameters of a reference's function `reference`; empty if it can't be parsed."""
     try:
-        tree = ast.parse(reference or "")
+        tree = parse_module(reference or "")
     except (SyntaxError, ValueError):
         return frozenset()
     for node in tree.body:

@@ -43,9 +43,10 @@ import tomllib
 from pathlib import Path
 
 from ..core.errors import UsageError
-from ..core.expr import PARSING, near
+from ..core.expr import near
 from ..core.model import Trust
 from ..core.workload import Workload
+from ..telemetry.parsing import parse_module
 from ..telemetry.trace.marking import MODULE
 from .schema import Table, parse_workload
 
@@ -151,8 +152,7 @@ def _siblings(path: Path, text: bytes) -> list[Path]:
 
 def _imported(path: Path, text: bytes) -> list[Path]:
     try:
-        with PARSING:
-            tree = ast.parse(text, filename=str(path))
+        tree = parse_module(text, str(path))
     except (SyntaxError, ValueError) as e:
         raise UsageError(f"{path}: {e}") from None
     files = []

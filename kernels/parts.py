@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.expr import PARSING, near
+from ..core.expr import near
+from ..telemetry.parsing import parse_module
 from .schema import DATA
 from .signature import Signature, parse_signature, signature_of
 
@@ -185,9 +186,8 @@ def _check_reference(parts: Parts) -> None:
         return
     where = parts.places["reference"]
     try:
-        with PARSING:
-            tree = ast.parse(parts.reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        tree = parse_module(parts.reference)
+    except (SyntaxError, ValueError) as e:
         line = f", line {e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
         raise UsageError(f"{where}: not valid Python: {getattr(e, 'msg', e)}{line}") from None
     names = {getattr(node, field, None) for node in ast.walk(tree) for field in ("name", "id", "asname")}

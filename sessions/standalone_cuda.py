@@ -15,6 +15,7 @@ from ..core.expr import FUNCTIONS, compile_expr
 from ..core.model import Config, Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.bare import fixed, head_line
+from ..telemetry.parsing import parse_expression
 from .choices import Choice
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>).*$', re.MULTILINE)
@@ -266,7 +267,7 @@ def _c_type(dtype: str) -> str:
 
 def _translate(text: str, params: Sequence[str], config: Mapping[str, Any]) -> str:
     """An expression over parameters and knobs in C++; knobs become numbers. Raises UsageError."""
-    return _c(ast.parse(text.strip(), mode="eval").body, text, params, config)
+    return _c(parse_expression(text.strip()), text, params, config)
 
 
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}

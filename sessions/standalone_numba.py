@@ -13,6 +13,7 @@ import numpy as np
 from ..core import expr
 from ..core.errors import UsageError
 from ..core.workload import Variant, Workload
+from ..telemetry.parsing import parse_module
 from ..telemetry.trace.unmarked import strip_text
 from .choices import Choice
 
@@ -45,7 +46,7 @@ def generate(workload: Workload, variant: Variant, choices: Sequence[Choice], ab
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts if part) + "\n"
     try:
-        ast.parse(text)
+        parse_module(text)
     except SyntaxError as error:
         raise UsageError(f"the sources of '{workload.name}' don't fit into one file: {error}") from None
     return text
@@ -75,7 +76,7 @@ def _sources(file: Path) -> Iterator[str]:
             return
         done.append(path)
         text = strip_text(path.read_text(encoding="utf-8"), str(path))
-        tree = ast.parse(text, str(path))
+        tree = parse_module(text, str(path))
         drop: list[tuple[int, int, str]] = []
         for node in ast.walk(tree):
             module = _own_module(node, path)

@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ...telemetry.parsing import parse_module
 from ...telemetry.trace.marking import MODULE
 from .compiled import CompileError, CompileRequest
 from .confine import confine
@@ -151,7 +152,7 @@ def request_key(request: CompileRequest, files: Mapping[str, str], stage: str = 
 def _python_imports(text: str, where: str) -> Iterator[str]:
     """Names of what may be modules that a source imports."""
     try:
-        tree = ast.parse(text, where)
+        tree = parse_module(text, where)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise CompileError(f"{where}:{line}: {getattr(error, 'msg', None) or error}") from None

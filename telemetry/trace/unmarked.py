@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ..parsing import parse_module
 from .markers import Stripper, strip
 from .marking import MODULE
 
@@ -13,9 +14,9 @@ def strip_text(text: str, file: str) -> str:
 
     Raises MarkerError as `strip` does, SyntaxError for what isn't Python.
     """
-    if not strip(ast.parse(text, file), file):
+    if not strip(parse_module(text, file), file):
         return text
-    tree = ast.parse(text, file)
+    tree = parse_module(text, file)
     edit = _TextStripper(Stripper(tree, file), tree, text)
     edit.block(tree.body, tree)
     return edit.text()
