@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.errors import ExitCode, UsageError
 from . import options
 from .output import json_document, line, message, table, warning
+
+if TYPE_CHECKING:
+    from ..core.workload import Tolerance
 
 
 def check(
@@ -126,12 +129,24 @@ def check(
             right=(3,),
         )
         line()
+        if any(c.max_error is not None for c in found.cases):
+            line(_measure(loaded.tolerance if implemented.tolerance is None else implemented.tolerance))
         when = " when they were recorded" if found.device.recorded else ""
         checked = f"{found.configs} configuration(s) checked{when}"
         if found.config is not None:
             checked += "; the last failed: " + " ".join(f"{k}={v}" for k, v in found.config.items())
         line(f"{found.status}: {found.reason or 'nothing wrong found'} ({checked})")
     return ExitCode.OK if found.ok else ExitCode.VERIFICATION
+
+
+def _measure(tolerance: Tolerance) -> str:
+    """What the column of errors counts in: 0.05 may be little, 1e-6 much."""
+    if tolerance.exact:
+        return "largest error: absolute; outputs must be equal"
+    if tolerance.product is not None:
+        return f"largest error: |C-R| / S, S the error scale of reference.py; at most {tolerance.product:g}"
+    allowed = f"{tolerance.atol:g} + {tolerance.rtol:g}·|R|"
+    return f"largest error: its share of what is allowed, {allowed}; at most 1"
 
 
 def _replay(file: Path, device: str, seed: int, allow_shared: bool, as_json: bool) -> int:

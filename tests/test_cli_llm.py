@@ -145,6 +145,8 @@ def test_a_workload_without_a_ladder_is_refused_before_a_session_exists(
 ) -> None:
     assert run(["workloads", "new", "saxpy"]) == 0
     capsys.readouterr()
+    assert run(["check", "saxpy", "--device", "cpu"]) == 0
+    assert "its share of what is allowed, 1e-05 + 0.0001·|R|; at most 1" in capsys.readouterr().out
     assert run(["tune", "saxpy", "--agent", "ladder", "--device", "cpu", "--headless"]) == ExitCode.USAGE
     said = capsys.readouterr().err
     assert "workload 'saxpy' has no ladder" in said and said.count("\n") == 1
