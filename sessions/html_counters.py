@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..telemetry.ncu import hotspots, metrics
 from ..telemetry.ncu.counters import Counters
 from ..telemetry.ncu.diagnosis import diagnose
-from ..telemetry.ncu.roofline import point, speed_of_light
+from ..telemetry.ncu.roofline import Roofline, point, roofs, speed_of_light
 from . import html_elements as html
 from .html_elements import Html, tag
-from .html_plots import bars
+from .html_plots import Layer, bars, plot
 from .words import NONE, clipped, percent_text
 
 STALLS, LINES = 10, 12
@@ -67,6 +69,7 @@ def profiled(counters: Counters, file: str, subject: str) -> Html:
             tag("ol", said) if said else None,
             tag("h3", "Speed of light and occupancy"),
             bars(light),
+            _roofline(counters, roof),
             [tag("h3", "Why warps did not issue"), bars(stalls)] if stalls else None,
             html.table(
                 ("line", "share", "samples", "stall", "source"),
@@ -80,11 +83,35 @@ def profiled(counters: Counters, file: str, subject: str) -> Html:
     )
 
 
-def _roof(roof) -> str | None:
+def _roof(roof: Roofline | None) -> str | None:
     if roof is None or not roof.of_roof:
         return None
     intensity = f" at {roof.intensity:.3g} flop/byte" if roof.intensity else ""
     return f"{percent_text(roof.of_roof)} of the {roof.roof or 'memory'} roof{intensity}"
+
+
+def _roofline(counters: Counters, roof: Roofline | None) -> Html | None:
+    """The launch under its roofs, both scales logarithmic."""
+    if roof is None or not roof.intensity or not roof.flops_per_s:
+        return None
+    layers = []
+    if roof.ridge and roof.peak_flops_per_s and roof.ceiling:
+        peak, low, high = roof.peak_flops_per_s, min(roof.intensity, roof.ridge) / 10, 10 * roof.ridge
+        high = max(high, 10 * roof.intensity)
+        for each in roofs(counters, roof):
+            ridge = peak / each.bytes_per_s
+            if low < ridge:
+                where = "measured" if each.measured else "theoretical"
+                name = f"{each.label} {each.bytes_per_s / 1e12:.3g} TB/s {where}"
+                style = "roof" if each.label == "DRAM" else "chance"
+                x = np.array([low, ridge, high])
+                under = np.minimum(peak, x * each.bytes_per_s)
+                layers.append(Layer.of("curve", name, style, x, under / 1e12))
+        gap = np.array([roof.flops_per_s, roof.ceiling])
+        layers.append(Layer.of("curve", "to gain", "base", [roof.intensity] * 2, gap / 1e12))
+    layers.append(Layer.of("dots", "this launch", "each", [roof.intensity], [roof.flops_per_s / 1e12]))
+    title = "Roofline: Tflop/s by flop/byte of device memory"
+    return plot(title, layers, x_name="flop/byte", y_name="Tflop/s", log=True, log_x=True)
 
 
 def _evidence(evidence) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,52 +26,68 @@ TICKS = 5
 
 @dataclass(frozen=True)
 class Layer:
-    """Something in a plot. `kind`: "dots", "line" (stairs), "level" (its one y from side to side), "rug"
-    (marks at the bottom), "crosses". `style`: a class of the style sheet; `name`: in the legend."""
+    """Something in a plot. `kind`: "dots", "line" (stairs), "curve" (straight from point to point), "band"
+    (stairs from `y` up to `top`), "level" (its one y from side to side), "rug" (marks at the bottom),
+    "crosses". `style`: a class of the style sheet; `name`: in the legend."""
 
     kind: str
     name: str
     style: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
+    top: NDArray[np.float64]
 
     @classmethod
-    def of(cls, kind: str, name: str, style: str, x: ArrayLike, y: ArrayLike) -> Layer:
-        """Of any two columns of one length; points that aren't finite are left out."""
-        a, b = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
-        known = np.isfinite(a) & np.isfinite(b)
-        return cls(kind, name, style, a[known], b[known])
+    def of(
+        cls, kind: str, name: str, style: str, x: ArrayLike, y: ArrayLike, top: ArrayLike | None = None
+    ) -> Layer:
+        """Of columns of one length; points that aren't finite are left out. `top`: `y` where it is None."""
+        a, b, c = (np.asarray(v, np.float64).ravel() for v in (x, y, y if top is None else top))
+        known = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+        return cls(kind, name, style, a[known], b[known], c[known])
 
     def only(self, which: NDArray[np.bool_]) -> Layer:
         """With some of its points."""
-        return Layer(self.kind, self.name, self.style, self.x[which], self.y[which])
+        return replace(self, x=self.x[which], y=self.y[which], top=self.top[which])
 
 
 def plot(
-    title: str, layers: Sequence[Layer], *, x_name: str = "step", y_name: str = "", log: bool = False
+    title: str,
+    layers: Sequence[Layer],
+    *,
+    x_name: str = "step",
+    y_name: str = "",
+    log: bool = False,
+    log_x: bool = False,
 ) -> Html:
-    """A plot with axes and a legend; nothing if there are no points. `log`: of y; its values > 0."""
+    """A plot with axes and a legend; nothing if there are no points. `log`, `log_x`: values > 0 on a
+    logarithmic scale."""
     if log:
         layers = [a if a.kind == "rug" else a.only(a.y > 0) for a in layers]
+    if log_x:
+        layers = [a if a.kind == "level" else a.only(a.x > 0) for a in layers]
     layers = [layer for layer in layers if len(layer.x)]
     data = [layer for layer in layers if layer.kind not in ("level", "rug")]
     if not data:
         return Html()
     every_x = np.concatenate([layer.x for layer in layers if layer.kind != "level"])
-    every_y = np.concatenate([layer.y for layer in layers if layer.kind != "rug"])
-    x_low, x_high = _room(float(every_x.min()), float(every_x.max()))
+    every_y = np.concatenate(
+        [part for layer in layers if layer.kind != "rug" for part in (layer.y, layer.top)]
+    )
     change: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.log10 if log else np.asarray
+    change_x: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.log10 if log_x else np.asarray
+    x_low, x_high = _room(float(change_x(every_x).min()), float(change_x(every_x).max()))
     y_low, y_high = _room(float(change(every_y).min()), float(change(every_y).max()), share=0.04)
 
     def across(x: ArrayLike) -> NDArray[np.float64]:
-        return LEFT + (np.asarray(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (change_x(np.asarray(x)) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def up(y: ArrayLike) -> NDArray[np.float64]:
         placed = (change(np.asarray(y)) - y_low) / (y_high - y_low)
         return TOP + (1 - np.asarray(placed)) * (HEIGHT - TOP - BOTTOM)
 
     parts = [tag("title", title)]
-    for value in ticks(x_low, x_high):
+    for value in _log_ticks(x_low, x_high) if log_x else ticks(x_low, x_high):
         at = float(across(value))
         if LEFT - 1 <= at <= WIDTH - RIGHT + 1:
             parts.append(_text(at, HEIGHT - 8, f"{value:,.10g}", "middle"))
@@ -80,7 +96,9 @@ def plot(
         parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="grid"))
         parts.append(_text(LEFT - 6, at + 3.5, f"{value:.4g}", "end"))
     for layer in layers:
-        parts.append(_drawn(layer, across(layer.x), layer.y if layer.kind == "rug" else up(layer.y)))
+        x = across(layer.x) if layer.kind != "level" else layer.x
+        y, top = (layer.y, layer.y) if layer.kind == "rug" else (up(layer.y), up(layer.top))
+        parts.append(_drawn(layer, x, y, top))
     svg = tag(
         "svg",
         parts,
@@ -94,7 +112,7 @@ def plot(
     return tag("figure", caption, svg)
 
 
-def _drawn(layer: Layer, x: NDArray[np.float64], y: NDArray[np.float64]) -> Html:
+def _drawn(layer: Layer, x: NDArray[np.float64], y: NDArray[np.float64], top: NDArray[np.float64]) -> Html:
     if layer.kind == "level":
         return tag("path", d=f"M{LEFT} {float(y[0]):.1f}H{WIDTH - RIGHT}", class_=f"level {layer.style}")
     if layer.kind == "rug":
@@ -103,6 +121,11 @@ def _drawn(layer: Layer, x: NDArray[np.float64], y: NDArray[np.float64]) -> Html
         return tag("path", d=Html(d), class_=f"rug {layer.style}")
     if layer.kind == "line":
         return tag("path", d=Html(stairs(x, y)), class_=f"line {layer.style}")
+    if layer.kind == "band":
+        there, back = _kept(x, top), _kept(x, y)[::-1]
+        return tag("path", d=Html(_joined(np.concatenate([there, back])) + "Z"), class_=f"band {layer.style}")
+    if layer.kind == "curve":
+        return tag("path", d=Html(_joined(np.stack([x, y], axis=1))), class_=f"curve {layer.style}")
     if len(x) > MOST_DOTS:
         cells = np.unique(np.stack([np.floor(x / CELL), np.floor(y / CELL)], 1), axis=0) * CELL + CELL / 2
         x, y = cells[:, 0], cells[:, 1]
@@ -128,6 +151,18 @@ def stairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
         parts.append(f"V{_short(end)}")
     kept = [part for before, part in zip(["", *parts], parts, strict=False) if part != before]
     return "".join(_merged(kept))
+
+
+def _kept(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The corners of stairs, (n, 2), without those at which nothing turns."""
+    turns = np.flatnonzero(np.r_[True, np.abs(np.diff(y)) > 0.05, True][: len(y)])
+    turns = np.union1d(turns, [len(y) - 1])
+    x, y = x[turns], y[turns]
+    return np.stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]], axis=1)
+
+
+def _joined(points: NDArray[np.float64]) -> str:
+    return "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in points.tolist())
 
 
 def _merged(parts: Sequence[str]) -> list[str]:

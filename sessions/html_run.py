@@ -15,6 +15,7 @@ from .entries import Entry
 from .events import Kind
 from .html_elements import Html, section, tag
 from .html_plots import Layer, plot
+from .progress import best_band, chance
 from .state import RunState
 from .store import SessionStore
 from .words import NONE, clipped, config_text, interval_text, percent_text, ratio_text, time_text
@@ -23,6 +24,8 @@ MESSAGES, FAILURES = 200, 8  # shown; failures of each status
 WORDS = 1000  # characters of a message
 KNOBS, VALUES = 40, 24  # shown; of each knob
 CASES = 200
+FAR = 2.0  # times all else in a plot, beyond which the physical floor is only named
+CHANCE = {"random": "random search, expected", "shuffled": "the same in any order, expected"}
 
 
 def origin_words(state: RunState, document: Mapping[str, Any]) -> list[str]:
@@ -203,23 +206,39 @@ def plots(state: RunState) -> Html:
         return Html()
     x = steps.step
     failed = x[~np.isfinite(steps.speedup)]
-    vendor = state.baseline.vendor_ratio if state.baseline else None
-    floor = state.baseline.floor_ratio if state.baseline else None
+    base = state.baseline
+    vendor = 1 / base.vendor_ratio if base and base.vendor_ratio else None
+    floor = 1 / base.floor_ratio if base and base.floor_ratio else None
+    known = np.r_[1.0, steps.speedup[np.isfinite(steps.speedup)], vendor or 1.0]
+    near = floor is not None and floor <= FAR * float(known.max())
+    (low_x, low), high = best_band(state)
+    by_chance = chance(state)
     speedup = plot(
         "Speedup",
         [
+            Layer.of("band", "95% of the best", "best", low_x, low, high),
             Layer.of("dots", "each step", "each", x, steps.speedup),
-            Layer.of("level", "baseline", "base", [0], [1.0]),
-            Layer.of("level", "vendor", "vendor", [0] if vendor else [], [1 / vendor] if vendor else []),
+            _level("baseline", "base", 1.0),
+            _level(f"{vendor_name(state)} {ratio_text(vendor)}", "vendor", vendor),
+            _level(f"physical floor {ratio_text(floor)}", "floor", floor if near else None),
             Layer.of("rug", "failed", "failed", failed, np.zeros_like(failed)),
+            *([Layer.of("curve", CHANCE[by_chance[0]], "chance", *by_chance[1:])] if by_chance else []),
             Layer.of("line", "best so far", "best", x, steps.best),
         ],
         y_name="speedup over the baseline",
     )
     varies = len(np.unique(steps.reward[np.isfinite(steps.reward)])) > 1
     reward = plot("Reward", [Layer.of("dots", "each step", "each", x, steps.reward), *_mean(x, steps.reward)])
-    said = f"{len(steps):,} steps." + (f" Physical floor: {ratio_text(1 / floor)}." if floor else "")
+    said = f"{len(steps):,} steps." + (f" Physical floor: {ratio_text(floor)}." if floor else "")
+    if by_chance:
+        said += (
+            " Dashed: the best that a random search would be expected to have by each step, exactly."
+        )
     return section("Progress", "progress", speedup, reward if varies else None, note=said)
+
+
+def _level(name: str, style: str, value: float | None) -> Layer:
+    return Layer.of("level", name, style, [] if value is None else [0], [] if value is None else [value])
 
 
 def _mean(x: np.ndarray, y: np.ndarray, window: int = 50) -> list[Layer]:

@@ -137,6 +137,12 @@ def test_a_real_run_is_told_whole(finished: Path) -> None:
     assert f"{best['speedup_ci'][0]:.3f} to {best['speedup_ci'][1]:.3f}" in text
     assert all(f"{case['vendor_ratio']:.3f}×" in text for case in result["cases"] if case["vendor_ratio"])
     assert ", ".join(f"{n} {status}" for status, n in state.counts.items()) in text
+    drawn = {str(each.get("class")): str(each.get("d")) for name, each in elements(root) if name == "path"}
+    assert {"curve chance", "level vendor", "level floor", "band best", "line best"} <= drawn.keys()
+    # A random search's expectation rises to the right, and the best lies within its interval.
+    chance = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", drawn["curve chance"])]
+    assert len(chance) > 20 and chance == sorted(chance, reverse=True)
+    assert "random search, expected" in text and "torch.softmax 1." in text
     board = next(each for name, each in elements(root) if each.get("id") == "leaderboard")
     rows = [each for name, each in elements(board) if name == "tr"][1:]
     assert len(rows) == len(state.leaderboard)
@@ -252,6 +258,11 @@ def test_a_trace_and_a_profile_that_the_session_holds(finished: Path, isolated_h
     assert {"Timeline", "Counters"} <= set(headings(root))
     text = words(root)
     assert "128 of 16 CTAs" in text and "of the memory roof" in text and "latency bound" in text
+    roof = next(e for n, e in elements(root) if n == "figure" and "Roofline" in words(e))
+    assert "DRAM 4.8 TB/s theoretical" in words(roof) and "to gain" in words(roof)
+    (dram,) = [e.get("d") for n, e in elements(roof) if n == "path" and e.get("class") == "curve roof"]
+    slope = [tuple(map(float, pair.split())) for pair in str(dram)[1:].split("L")]
+    assert len(slope) == 3 and slope[0][1] > slope[1][1] == slope[2][1]  # up to the ridge, then level
     lanes = next(each for _, each in elements(root) if each.get("class") == "lanes")
     assert [e.text for n, e in elements(lanes) if n == "title"][1:] == [
         "load",
@@ -319,6 +330,23 @@ def test_a_plot_of_a_million_points_is_bounded_and_keeps_outliers() -> None:
     top = min(places, key=lambda place: place[1])
     across = html_plots.LEFT + 0.123456 * (html_plots.WIDTH - html_plots.LEFT - html_plots.RIGHT)
     assert top[0] == pytest.approx(across, abs=2) and sorted(p[1] for p in places)[1] > top[1] + 100
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_size=200))
+def test_a_band_is_between_its_edges(ends: list[tuple[float, float]]) -> None:
+    """The picture's least and greatest heights are those of all edges, and all is inside of the axes."""
+    low, high = np.array([min(e) for e in ends]), np.array([max(e) for e in ends])
+    band = html_plots.Layer.of("band", "95%", "best", np.arange(len(ends)), low, high)
+    path = next(
+        str(e.get("d"))
+        for _, e in elements(parsed(str(html_plots.plot("t", [band]))))
+        if e.get("class") == "band best"
+    )
+    heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
+    assert min(heights) >= html_plots.TOP and max(heights) <= html_plots.HEIGHT - html_plots.BOTTOM
+    if np.ptp([low.min(), high.max()]) > 1e-6:
+        room = html_plots.HEIGHT - html_plots.TOP - html_plots.BOTTOM
+        assert max(heights) - min(heights) == pytest.approx(room / 1.08, abs=0.5)
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))

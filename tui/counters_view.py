@@ -12,6 +12,7 @@ from ..sessions.words import one_line
 from ..telemetry.ncu import hotspots, metrics, roofline
 from ..telemetry.ncu.counters import Counters, Metric
 from ..telemetry.ncu.diagnosis import Diagnosis
+from ..telemetry.ncu.roofline import Roof
 from .braille import Series, Shape
 from .format import NONE, clip, percent, short_config
 from .trace_view import device_words, joined, time_words
@@ -101,31 +102,9 @@ def stall_rows(counters: Counters) -> list[BarRow]:
     return [BarRow(s.reason.replace("_", " "), s.share, s.words) for s in hotspots.stalls(counters)]
 
 
-@dataclass(frozen=True)
-class Roof:
-    """A slope of the roofline plot: bytes a second, and where that figure is from."""
-
-    label: str
-    bytes_per_s: float
-    measured: bool
-
-    @property
-    def words(self) -> str:
-        """ "DRAM 4.76 TB/s theoretical"."""
-        return f"{self.label} {rate(self.bytes_per_s)}B/s {'measured' if self.measured else 'theoretical'}"
-
-
-def roofs(counters: Counters, point: roofline.Roofline | None) -> list[Roof]:
-    """Memory's roofs: DRAM's by bus and clock, as Nsight Compute says it for this launch; the L2's as it was
-    measured on this device, where it was."""
-    found = []
-    if point is not None and point.peak_bytes_per_s:
-        found.append(Roof("DRAM", point.peak_bytes_per_s, point.peaks_from == "measured"))
-    device = counters.meta.get("device")
-    l2 = device.get("l2_gbs") if isinstance(device, dict) else None
-    if isinstance(l2, int | float) and not isinstance(l2, bool) and l2 > 0:
-        found.append(Roof("L2", 1e9 * l2, True))
-    return found
+def roof_words(roof: Roof) -> str:
+    """ "DRAM 4.76 TB/s theoretical"."""
+    return f"{roof.label} {rate(roof.bytes_per_s)}B/s {'measured' if roof.measured else 'theoretical'}"
 
 
 def roofline_series(
@@ -151,10 +130,10 @@ def roofline_series(
             slope = math.log10(roof.bytes_per_s)
             if roof.label != "DRAM" and slope + low < peak:
                 series.append(
-                    Series.of([low, peak - slope], [slope + low, peak], Shape.LINE, roof.words, "mean")
+                    Series.of([low, peak - slope], [slope + low, peak], Shape.LINE, roof_words(roof), "mean")
                 )
         slope = math.log10(point.peak_bytes_per_s)
-        label = next((roof.words for roof in above if roof.label == "DRAM"), "roof, flop/s")
+        label = next((roof_words(roof) for roof in above if roof.label == "DRAM"), "roof, flop/s")
         series.append(Series.of([low, ridge, high], [slope + low, peak, peak], Shape.LINE, label, "best"))
         gap = np.linspace(y, math.log10(point.ceiling), 1000)
         series.append(Series.of(np.full(len(gap), x), gap, Shape.DOTS, "to gain", "level"))

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sessions.effects import Effect, grouped
+from ..sessions.progress import best_band, expectation, latest
 from ..sessions.state import RunState
 from .braille import Series, Shape
 from .format import ratio
 
 MEAN_WINDOW = 50  # steps in the reward's running mean, drawn from twice as many steps on
 Z95 = 1.959964  # two-sided 95% of a normal distribution
-POINTS = 160  # of the expectation's curve, between which it is straight
-TAIL = 1e-15  # probability that is left out of an expectation
 GROWTH = 1.02  # the expectation over what was tried is computed again after so many times more
 
 
@@ -65,50 +64,6 @@ def _level(x: NDArray[np.float64], value: float | None, shape: Shape, label: str
     return Series.of([] if value is None else [x[0]], [] if value is None else [value], shape, words, style)
 
 
-def best_band(
-    state: RunState,
-) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
-    """((steps, lower ends), upper ends) of the best's 95% interval, from each new best to the last step."""
-    known = [r for r in state.records if r.step is not None and r.speedup_ci is not None]
-    if not known:
-        return (np.empty(0), np.empty(0)), np.empty(0)
-    x = np.array([r.step for r in known], dtype=np.float64)
-    ends = np.array([r.speedup_ci for r in known], dtype=np.float64)
-    last = float(state.steps.step[-1])
-    if last > x[-1]:
-        x, ends = np.append(x, last), np.append(ends, ends[-1:], axis=0)
-    return (x, ends[:, 0]), ends[:, 1]
-
-
-def expected_best(
-    values: NDArray[np.float64], failures: int, draws: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Expected greatest value among k of n configurations drawn at random without replacement, exactly.
-
-    Args:
-        values: The values, greatest first, (m,).
-        failures: Configurations without a value: n = m + failures.
-        draws: k of each result, 1 to n.
-
-    Returns:
-        The expectation for each k, given that at least one drawn configuration has a value.
-
-    With the values in order, the best of k draws is not among the first i with the probability
-    S(i) = C(n-i, k) / C(n, k), so that S(i+1) = S(i) (n-i-k) / (n-i); the expectation is the sum of
-    v(i) (S(i) - S(i+1)), over 1 - S(m).
-    """
-    n, m = len(values) + failures, len(values)
-    found = np.empty(len(draws))
-    for j, k in enumerate(draws.tolist()):
-        # S falls at least as fast as (1 - k/n)^i: what is below TAIL changes nothing.
-        needed = m if k >= n else int(np.ceil(np.log(TAIL) / np.log1p(-k / n))) + 1
-        i = np.arange(min(m, needed))
-        survive = np.concatenate([[1.0], np.cumprod(np.maximum(n - i - k, 0) / (n - i))])
-        weights = survive[:-1] - survive[1:]
-        found[j] = float(values[: len(i)] @ weights) / float(weights.sum())
-    return found
-
-
 class Chance:
     """The random search's expected best over the steps of a run: computed when what it follows from changes.
 
@@ -131,7 +86,7 @@ class Chance:
             if key != self._key:
                 self._key = key
                 values = base.score_ms / np.asarray(info.known_ms)
-                self._curve = _expectation(values, info.known_failed, last, "random")
+                self._curve = _chance(expectation(values, info.known_failed, last), "random")
             return self._curve
         configs = len(state.steps)
         same = self._key[:2] == ("shuffled", base.score_ms)
@@ -140,25 +95,12 @@ class Chance:
         self._key = ("shuffled", base.score_ms, configs)
         values = latest(state)[1]
         good = np.sort(values[np.isfinite(values)])[::-1]
-        self._curve = _expectation(good, len(values) - len(good), last, "shuffled") if len(values) else None
+        self._curve = _chance(expectation(good, len(values) - len(good), last), "shuffled")
         return self._curve
 
 
-def _expectation(values: NDArray[np.float64], failures: int, last: int, label: str) -> Series | None:
-    n = len(values) + failures
-    most = min(n, last)
-    if not len(values) or most < 2:
-        return None
-    draws = np.unique(np.rint(np.geomspace(1, most, POINTS)).astype(np.int64))
-    return Series.of(draws, expected_best(values, failures, draws), Shape.SPARSE, label, "chance")
-
-
-def latest(state: RunState) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(number, speedup) of each configuration that was tried, by its last step; NaN: it failed."""
-    codes = state.steps.config
-    known = np.flatnonzero(np.isfinite(codes))[::-1]
-    numbers, first = np.unique(codes[known], return_index=True)
-    return numbers.astype(np.int64), state.steps.speedup[known[first]]
+def _chance(found: tuple[NDArray[np.int64], NDArray[np.float64]] | None, label: str) -> Series | None:
+    return None if found is None else Series.of(*found, Shape.SPARSE, label, "chance")
 
 
 def no_effects(state: RunState) -> str:

@@ -127,6 +127,28 @@ def _rate(counters: Counters, moved: float | None, rate: float | None) -> float 
 
 
 @dataclass(frozen=True)
+class Roof:
+    """A slope of the roofline plot: bytes a second, and whether that was measured or is theoretical."""
+
+    label: str
+    bytes_per_s: float
+    measured: bool
+
+
+def roofs(counters: Counters, point: Roofline | None) -> list[Roof]:
+    """Memory's roofs: DRAM's by bus and clock, as Nsight Compute says it for this launch; the L2's as it was
+    measured on this device, where it was."""
+    found = []
+    if point is not None and point.peak_bytes_per_s:
+        found.append(Roof("DRAM", point.peak_bytes_per_s, point.peaks_from == "measured"))
+    device = counters.meta.get("device")
+    l2 = device.get("l2_gbs") if isinstance(device, dict) else None
+    if isinstance(l2, int | float) and not isinstance(l2, bool) and l2 > 0:
+        found.append(Roof("L2", 1e9 * l2, True))
+    return found
+
+
+@dataclass(frozen=True)
 class Bar:
     """One speed-of-light bar: share of a peak, 0..1; None with the reason in `missing`."""
 

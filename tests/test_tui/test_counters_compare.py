@@ -78,11 +78,17 @@ def test_thickness_and_the_unknown() -> None:
 def test_two_points_and_labelled_roofs() -> None:
     best, base = profile("tiled"), profile("classic")
     point, other = roofline.point(best), roofline.point(base)
-    roofs = view.roofs(best, point)
-    assert [roof.words for roof in roofs] == ["DRAM 4.81 TB/s theoretical", "L2 6.85 TB/s measured"]
+    roofs = roofline.roofs(best, point)
+    assert [view.roof_words(roof) for roof in roofs] == [
+        "DRAM 4.81 TB/s theoretical",
+        "L2 6.85 TB/s measured",
+    ]
     series = view.roofline_series(point, roofs, other, ("tiled", "classic"))
     labels = [s.label for s in series]
-    assert labels[-2:] == ["classic", "tiled"] and labels[:2] == [roofs[1].words, roofs[0].words]
+    assert labels[-2:] == ["classic", "tiled"] and labels[:2] == [
+        view.roof_words(roofs[1]),
+        view.roof_words(roofs[0]),
+    ]
     low = min(float(s.x[0]) for s in series[:2])
     assert other is not None and other.intensity is not None
     assert low < min(float(s.x[0]) for s in series[-2:])  # both points are within the roofs

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdeck.sessions.events import Event
+from warpdeck.sessions.progress import best_band, expected_best
+from warpdeck.sessions.progress import chance as chance_of
 from warpdeck.sessions.state import RunState, reduce_all
 from warpdeck.tui.braille import Shape
 from warpdeck.tui.curves import (
     MEAN_WINDOW,
     Chance,
-    best_band,
-    expected_best,
     knob_effects,
     no_effects,
     reward_series,
@@ -67,6 +67,12 @@ def test_expected_best_of_many_is_what_a_simulation_finds() -> None:
     assert found[0] == pytest.approx(statistics.fmean(simulated), rel=0.01)
 
 
+def same(found: Any, curve: Any) -> bool:
+    """Whether a report has the console's curve."""
+    label, draws, expected = found
+    return (label, draws.tolist(), expected.tolist()) == (curve.label, curve.x.tolist(), curve.y.tolist())
+
+
 def test_chance_is_over_the_whole_space_where_a_recording_knows_it() -> None:
     known = {"ms": [0.01, 0.02, 0.04], "failed": 1}
     state = run([({"block": 64, "unroll": u}, 0.02) for u in (1, 2, 4)] + [({}, 0.02)] * 9, known=known)
@@ -77,6 +83,7 @@ def test_chance_is_over_the_whole_space_where_a_recording_knows_it() -> None:
     assert curve.y[0] == pytest.approx((2 + 1 + 0.5) / 3)
     assert curve.y[-1] == 2.0
     assert chance.of(state) is curve
+    assert same(chance_of(state), curve)
 
 
 def test_chance_is_a_shuffle_of_what_was_tried_where_nothing_else_is_known() -> None:
@@ -86,7 +93,8 @@ def test_chance_is_a_shuffle_of_what_was_tried_where_nothing_else_is_known() -> 
     assert curve is not None and curve.label == "shuffled"
     assert curve.x.tolist() == [1, 2, 3]
     assert curve.y.tolist() == pytest.approx([(2 + 0.5) / 2, (2 + 2 + 0.5) / 3, 2.0])
-    assert Chance().of(run([({}, 0.01)] * 3)) is None
+    assert same(chance_of(state), curve)
+    assert Chance().of(run([({}, 0.01)] * 3)) is chance_of(run([({}, 0.01)] * 3)) is None
 
 
 def test_the_curves_of_speedup_say_what_they_are() -> None:

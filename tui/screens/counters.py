@@ -234,7 +234,7 @@ class CountersScreen(Screen[None]):
 
     def _draw_roofline(self) -> None:
         rival = None if self._rival is None else roofline.point(self._rival)
-        series = view.roofline_series(self._point, view.roofs(self.counters, self._point), rival)
+        series = view.roofline_series(self._point, roofline.roofs(self.counters, self._point), rival)
         self.query_one("#roofline", Plot).show(series)
 
     def on_resize(self, event: Resize) -> None:

@@ -109,7 +109,7 @@ class CompareCountersScreen(Screen[None]):
         self.query_one("#pairs", PairPane).show([*rows, *occupancy], names)
         points = [roofline.point(counters) for counters in self.pair]
         series = view.roofline_series(
-            points[1], view.roofs(after, points[1]), points[0], (names[1], names[0])
+            points[1], roofline.roofs(after, points[1]), points[0], (names[1], names[0])
         )
         self.query_one("#roofline", Plot).show(series)
         self._describe()
