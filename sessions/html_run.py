@@ -231,9 +231,7 @@ def plots(state: RunState) -> Html:
     reward = plot("Reward", [Layer.of("dots", "each step", "each", x, steps.reward), *_mean(x, steps.reward)])
     said = f"{len(steps):,} steps." + (f" Physical floor: {ratio_text(floor)}." if floor else "")
     if by_chance:
-        said += (
-            " Dashed: the best that a random search would be expected to have by each step, exactly."
-        )
+        said += " Dashed: the best that a random search would be expected to have by each step, exactly."
     return section("Progress", "progress", speedup, reward if varies else None, note=said)
 
 
