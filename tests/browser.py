@@ -85,6 +85,20 @@ class Page:
                 "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1
             )
 
+    async def allow_clipboard(self) -> None:
+        """As somebody does who clicks "allow"; a page reads and writes it only while it has the focus."""
+        await self.call(
+            "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+        )
+        await self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+
+    async def clipboard(self) -> str:
+        """The text on the browser's clipboard."""
+        read = {"expression": "navigator.clipboard.readText()", "awaitPromise": True, "userGesture": True}
+        found = await self.call("Runtime.evaluate", **read)
+        assert "exceptionDetails" not in found, found
+        return str(found["result"]["value"])
+
     async def picture(self) -> bytes:
         """The page as PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])

@@ -21,6 +21,7 @@ from warpdeck.cli.app import run
 from warpdeck.tui.serving import Gate, is_loopback
 
 PATIENCE_S = 60
+NO_BROWSER = "no Chromium here (Debian: chromium-headless-shell)"
 # Pixels of text that the page's terminal has painted in its right third.
 INK = """(layer => {
     if (!layer?.width || getComputedStyle(layer.closest(".textual-terminal")).opacity < 1) return 0;
@@ -232,7 +233,7 @@ async def test_as_many_tabs_as_the_machine_bears(client: aiohttp.ClientSession) 
     assert program[-3:] == ["--theme", "light", "--readonly"]
 
 
-@pytest.mark.skipif(browser.PROGRAM is None, reason="no Chromium here (Debian: chromium-headless-shell)")
+@pytest.mark.skipif(browser.PROGRAM is None, reason=NO_BROWSER)
 async def test_in_a_browser(isolated_home: Path, tmp_path: Path) -> None:
     write_session(isolated_home / "sessions", run_events(20, end=True), "softmax-random-1")
 
@@ -272,6 +273,23 @@ async def test_in_a_browser(isolated_home: Path, tmp_path: Path) -> None:
         usual = ("googleapis", "WebGL", "willReadFrequently")
         outside = [text for text in page.log if not any(word in text for word in usual)]
         assert not outside
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason=NO_BROWSER)
+async def test_a_copy_reaches_the_browsers_clipboard(isolated_home: Path, tmp_path: Path) -> None:
+    """`y` is OSC 52 here too: the page's terminal puts it on the clipboard."""
+    write_session(isolated_home / "sessions", run_events(20, end=True), "softmax-random-1")
+
+    async with serving() as server, browser.browser(tmp_path) as page, asyncio.timeout(PATIENCE_S):
+        await page.open(str(server.url))
+        await page.allow_clipboard()
+        while b"1 session, 0 running" not in page.received:
+            await page.value("1")  # frames are read on the way to an answer
+            await asyncio.sleep(0.1)
+        await page.click(600, 300)
+        await page.press("y")
+        while await page.clipboard() != "softmax-random-1":
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize(
