@@ -13,17 +13,24 @@ from typing import Any
 import pytest
 from test_tui.conftest import Console
 from test_tui.every_screen import SCREENS, painted, shown
+from textual.containers import VerticalScroll
+from textual.widgets import Button, Input, OptionList
 
 from warpdeck._version import __version__
 from warpdeck.core.toolchain import ToolchainError
 from warpdeck.core.toolchain.disassembly import find
 from warpdeck.tui.commands import commands
+from warpdeck.tui.export import Exported
 from warpdeck.tui.keys import registry
 from warpdeck.tui.screens.help import HelpScreen
 from warpdeck.tui.settings import Settings
+from warpdeck.tui.widgets.choice import Choice
+from warpdeck.tui.widgets.diff import DiffPane
 from warpdeck.tui.widgets.footer import Footer
+from warpdeck.tui.widgets.model import ModelPane
 
 SIZES = [(80, 24), (120, 40)]
+NO_FIGURES = (Input, Choice, Button, OptionList, VerticalScroll, DiffPane, ModelPane)
 # Those whose dark pictures are with their own tests.
 ELSEWHERE = {
     *("start", "new-run", "sessions", "sessions-compare", "run", "run-gauges", "run-plot", "run-board"),
@@ -127,6 +134,27 @@ async def test_every_key_is_explained_found_and_remappable(tmp_path: Path) -> No
                         key = console.app.get_key_display(replace(active.binding, key_display=None))
                         assert not active.enabled or key in known, (name, pane, active.binding)
     assert registry().keys() == met
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_every_plot_and_table_can_be_saved(name: str, tmp_path: Path) -> None:
+    """As SVG, PNG and CSV, with a key; what has none is for typing, choosing or reading prose and code."""
+    async with shown(name, tmp_path) as console:
+        screen = console.app.screen
+        for pane in [w for w in screen.query("*") if w.focusable and w.display]:
+            if not isinstance(pane, Exported):
+                assert isinstance(pane, NO_FIGURES), pane
+                continue
+            saved = pane.exported()
+            if saved is None:  # nothing in it yet
+                continue
+            screen.set_focus(pane)
+            await console.settle()
+            keys = {a.binding.action for a in screen.active_bindings.values() if a.node in (pane, screen)}
+            assert {"export", "save_list"} & keys, pane
+            drawing = saved.drawing()
+            assert drawing.svg().startswith("<svg") and drawing.png().startswith(b"\x89PNG"), pane
+            assert len(saved.csv().splitlines()) > 1, pane
 
 
 @pytest.mark.parametrize("name", ["start", "run", "timeline", "counters", "source", "code"])

@@ -326,6 +326,17 @@ async def test_exporting_every_form_and_importing_one(
         assert "again" in keys(console) and console.screen.marked.id == "again"
 
 
+async def test_the_list_is_saved_as_any_table(
+    three: Path, start: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with start(three) as console:
+        await console.press("E")
+        assert await console.told("sessions-1.svg")
+    rows = (tmp_path / "sessions-1.csv").read_text().splitlines()
+    assert len(rows) == 4 and "softmax" in rows[1]
+
+
 async def test_a_damaged_session_is_not_exported(three: Path, start: Opener) -> None:
     async with start(three) as console:
         await console.press("G", "e")

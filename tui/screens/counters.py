@@ -22,7 +22,6 @@ from ...telemetry.ncu import diagnosis, hotspots, roofline
 from ...telemetry.ncu.counters import Counters
 from .. import counters_view as view
 from .. import others
-from ..export import Exported
 from ..memory_flow import flow
 from ..others import Baseline, Choice
 from ..source_files import of_counters
@@ -94,8 +93,6 @@ def laid_out(
 
 class CountersTable(Table):
     """A table with its own help."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
 
     def __init__(self, title: str, help: str, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -59,7 +59,7 @@ What ran, and what runs now. **enter** opens a session: one that runs is joined,
 at its end, from where **0-9** and the arrows go back in time. **r** plays it from the start. **m** marks
 sessions (●): **c** compares two or more, **delete** removes them for good, after asking. **/** filters by
 words in any column, **o** and **O** sort. **e** exports one: packed, as a report (HTML), JSON or CSV;
-**i** imports one. A run belongs to no console: it goes on whether or not one is open.
+**i** imports one; **E** saves the list. A run belongs to no console: it goes on whether or not one is open.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m,space", "pick", "Mark", key_display="m", id="sessions.pick", tooltip="Mark it, or not"),
@@ -70,6 +70,14 @@ words in any column, **o** and **O** sort. **e** exports one: packed, as a repor
         Binding("o", "sort(1)", "Sort", show=False, id="sessions.sort", tooltip="Sort by the next column"),
         Binding("O", "reverse", "Reverse", show=False, id="sessions.reverse", tooltip="Reverse the order"),
         Binding("e", "export", "Export", id="sessions.export", tooltip="Write it as a file"),
+        Binding(
+            "E",
+            "save_list",
+            "Save the list",
+            show=False,
+            id="sessions.save_list",
+            tooltip="Save the list as SVG, PNG and CSV",
+        ),
         Binding("i", "import", "Import", show=False, id="sessions.import", tooltip="Import an exported one"),
         Binding(
             "delete,D",
@@ -234,6 +242,11 @@ words in any column, **o** and **O** sort. **e** exports one: packed, as a repor
             self.app.push_screen(ExportScreen(self.resolved(info.id)))
         except WarpdeckError as error:
             self._fail("can't export it", error)
+
+    @changes("write files")
+    async def action_save_list(self) -> None:
+        """Save the list of sessions, as any table."""
+        await self.query_one(Table).action_export()
 
     @changes("import sessions")
     def action_import(self) -> None:

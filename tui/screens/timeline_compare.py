@@ -17,7 +17,6 @@ from textual.widgets import Static
 from ...telemetry.trace.summary import Summary, summarise
 from ...telemetry.trace.timeline import Timeline
 from .. import trace_compare, trace_view
-from ..export import Exported
 from ..format import clip
 from ..memory import give_back
 from ..others import short_of, title_of
@@ -32,8 +31,6 @@ LEAST_ROOM = 5  # columns of a stage's name
 
 class ChangePane(Table):
     """The stages of both, what changed most first."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
 
     HELP = """\
 ### Stages of both

@@ -42,7 +42,6 @@ class AttemptRow:
 class Attempts(Table):
     """Attempts in order, following the newest while the cursor is on the last row."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
     HELP = """\
 ### Attempts
 
@@ -145,10 +144,11 @@ a pick, what changed from the one that it was made from.
         self.border_subtitle = "" if row is None else clip(row.words, max(0, self.size.width - 6))
 
 
-class StatusStrip(Static, can_focus=True):
+class StatusStrip(Static, Exported, can_focus=True):
     """A letter an attempt, for a device that measures no times."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"strip--good", "strip--bad", "strip--dim"}
+    BINDINGS: ClassVar[list[BindingType]] = [Exported.BINDING]
     HELP = """\
 ### Statuses
 
@@ -167,6 +167,11 @@ there are no times to draw. **✔** is correct; the other letters are counted an
         if tuple(statuses) != self._statuses:
             self._statuses = tuple(statuses)
             self._draw()
+
+    def exported(self) -> Sheet | None:
+        """What `e` saves: each attempt's status."""
+        rows = [(f"{i}", status_words(status)) for i, status in enumerate(self._statuses, 1)]
+        return Sheet("Status per attempt", ("attempt", "status"), rows, (True, False)) if rows else None
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.events import Resize
 
 from ..board import Row, in_order, matches, rising
-from ..export import Exported, Sheet
+from ..export import Sheet
 from ..format import (
     NONE,
     clip,
@@ -81,7 +81,6 @@ class Leaderboard(Table):
         Binding("o", "sort(1)", "Sort by the next column", show=False, id="board.sort"),
         Binding("O", "sort(-1)", "Sort by the column before", show=False, id="board.sort_back"),
         Binding("i", "invert", "Invert the order", show=False, id="board.invert"),
-        Exported.BINDING,
     ]
     HELP = """\
 ### Leaderboard

@@ -73,7 +73,6 @@ class LongestPane(Table):
 The longest ranges of stages that are named like waits; of any stage where none is. **enter** shows one.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Exported.BINDING,
         Binding("enter", "choose", "Go to", id="longest.choose", tooltip="Show the marked range"),
     ]
 

@@ -52,10 +52,7 @@ class TableRow:
 
 
 class Table(ScrollView, Exported, can_focus=True):
-    """Rows under a heading that stays; one row is marked, with a sign as well as a colour.
-
-    A table that can be saved adds `Exported.BINDING` to its own.
-    """
+    """Rows under a heading that stays; one row is marked, with a sign as well as a colour."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--heading",
@@ -76,6 +73,7 @@ class Table(ScrollView, Exported, can_focus=True):
         Binding("pageup", "page(-1)", "Page up", show=False, id="table.page_up"),
         Binding("g,home", "jump(0)", "First row", show=False, id="table.first"),
         Binding("G,end", "jump(-1)", "Last row", show=False, id="table.last"),
+        Exported.BINDING,
     ]
 
     cursor: reactive[int] = reactive(0)
@@ -193,7 +191,10 @@ class Table(ScrollView, Exported, can_focus=True):
         return ("▸ " if marked else "  ") + text, style
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Left and right scroll, except in a replay, where they belong to the replay bar."""
+        """Left and right scroll, except in a replay, where they belong to the replay bar; and a screen may
+        export something else with the key that saves a table."""
+        if action == "export":
+            return not hasattr(self.screen, "action_export")
         return not (action == "arrow" and self.screen.has_class("-replay"))
 
     def action_move(self, rows: int) -> None:
