@@ -30,7 +30,7 @@ LLM_FLAGS = {
     "research": "research",
     "docs": "docs",
 }
-LLM_CONFIG = ("api", "prices", "answer_tokens", "request_timeout_s", "retries")  # only in --config
+LLM_CONFIG = ("api", "prices", "answer_tokens", "request_timeout_s", "retries", "drafts")  # only in --config
 WITH_RESUME = (
     *("resume", "steps", "time_limit", "headless", "as_json", "as_jsonl"),
     *("workload", "session", "source"),  # refused by their own message

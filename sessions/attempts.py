@@ -18,14 +18,15 @@ from .spec import RunSpec
 from .store import SessionStore
 
 FOLDER = "attempts"  # among the artifacts
-_SOURCE_KEYS = ("parent", "idea", "summary", "variant", "candidate", "precision", "source", "repairs")
+_SOURCE_KEYS = ("parent", "idea", "summary", "variant", "candidate", "precision", "source", "repairs", "turn")
 
 
 def attempts(store: SessionStore) -> list[dict[str, Any]]:
     """Every attempt in order, with its evaluation: what history.json lists as `attempts`.
 
-    An attempt's keys: `attempt` (its number), `parent`, `repairs` (numbers or null), `idea`, `summary`,
-    `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `reason` (why it was kept
+    An attempt's keys: `attempt` (its number), `parent`, `repairs` (numbers or null), `turn` (the number under
+    which its requests are, if not its own), `draft` (evaluated within a turn, before its answer), `idea`,
+    `summary`, `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `reason` (why it was kept
     or not), `status`, `message`, `times_ms` (by case), `score_ms`, `speedup` (over the baseline), `usage`
     (tokens), `cost` (USD or null), `requests` (ids).
     """
@@ -74,6 +75,7 @@ def _attempt(
     return {
         "attempt": row["attempt"],
         **{key: row.get(key) for key in _SOURCE_KEYS},
+        "draft": bool(row.get("draft")),
         "kept": row.get("kept"),
         "verdict": row.get("verdict"),
         "status": evaluation.get("status"),

@@ -73,7 +73,7 @@ def test_only_tools_that_the_device_can_give_are_offered(tmp_path):
         with LlmServer(answer(propose("takes 100 us"))) as server:
             Run(folder, server, emulated=name == "emulated", **options).search(2)
             offered[name] = {tool["function"]["name"] for tool in server.asked[0].body["tools"]}
-    assert offered["emulated"] == {"show_attempt", "search_docs"}
+    assert offered["emulated"] == {"show_attempt", "search_docs", "evaluate"}
     assert offered["counters"] - offered["timed"] == {"counters"}
     assert offered["timed"] > {"compile", "machine_code", "timeline", "sanitize"}
 

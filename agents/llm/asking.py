@@ -31,6 +31,7 @@ class Asker:
         tools: what the model may call.
         emit: where condensations are told.
         past: the interrupted run's events.
+        evaluate: the tool that has drafts evaluated, for an attempt's turn; None: there is none.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Asker:
         tools: Sequence[Tool],
         emit: EventSink,
         past: Sequence[tuple[str, Mapping[str, Any]]],
+        evaluate: Callable[[int], Tool] | None = None,
     ) -> None:
         self._client = client
         self._bench = bench
@@ -48,7 +50,9 @@ class Asker:
         self._tools = tools
         self._emit = emit
         self._past = _first_requests(past)
-        self._system = _system_of(past) or prompts.system(bench, [tool.name for tool in tools])
+        self._evaluate = evaluate
+        names = [tool.name for tool in tools]
+        self._system = _system_of(past) or prompts.system(bench, names, evaluates=evaluate is not None)
         self.fatal: LlmError | None = None  # after which nothing more can be asked
         self._level = 0  # of the history's condensation
 
@@ -61,11 +65,12 @@ class Asker:
         """
         more: list[Message] = []
         corrections = 0
+        tools = self._tools if self._evaluate is None else [*self._tools, self._evaluate(attempt)]
         try:
-            reply = self.ask(purpose, attempt, build, SCHEMA)
+            reply = self.ask(purpose, attempt, build, SCHEMA, tools=tools)
             while True:
                 try:
-                    return self._parsed(reply)
+                    return self._parsed(reply, attempt)
                 except ProposalError as error:
                     corrections += 1
                     if corrections > CORRECTIONS:
@@ -75,14 +80,14 @@ class Asker:
                         {"role": "user", "content": prompts.correct(error.problems)},
                     ]
                     label = "correct" if corrections == 1 else f"correct {corrections}"
-                    reply = self.ask(label, attempt, build, SCHEMA, more)
+                    reply = self.ask(label, attempt, build, SCHEMA, more, tools)
         except LlmError as error:
             raise ProposalError([str(error)]) from None
 
-    def _parsed(self, reply: Reply) -> Proposal:
+    def _parsed(self, reply: Reply, turn: int) -> Proposal:
         proposal = parse(reply.data, self._bench.workload, self._bench.cases)
         known = self._history.same(proposal.source, proposal.launches, dict(proposal.case_launches))
-        if known is not None:
+        if known is not None and not (known.draft and known.turn == turn):  # its draft is its answer
             raise ProposalError(
                 [f"this is attempt {known.number} again ({known.status}): propose something else"]
             )
@@ -95,6 +100,7 @@ class Asker:
         build: Callable[[int], str],
         schema: Mapping[str, Any],
         more: Sequence[Message] = (),
+        tools: Sequence[Tool] | None = None,
     ) -> Reply:
         """Ask, with a shorter history each time that the model's context overflows.
 
@@ -102,6 +108,7 @@ class Asker:
         can give back the answer that was paid for. Raises LlmError, and Stop.
         """
         label, level = purpose, self._level
+        tools = self._tools if tools is None else tools
         try:
             while True:
                 rest = self._past.get((label, attempt))
@@ -110,7 +117,7 @@ class Asker:
                 messages = [{"role": "system", "content": self._system}, *rest]
                 try:
                     return self._client.ask(
-                        messages, purpose=label, attempt=attempt, schema=schema, tools=self._tools
+                        messages, purpose=label, attempt=attempt, schema=schema, tools=tools
                     )
                 except ContextOverflow:
                     if level >= MAX_LEVEL:

@@ -48,6 +48,8 @@ class Attempt:
         reason: why it was kept or not, for people and the model.
         diagnosis: what its hardware counters say.
         round: beam: the first attempt of its round.
+        turn: the number that its requests to the model are logged under; None: its own.
+        draft: the model had it evaluated within that turn, before its answer.
         evaluation: None until it was evaluated, and where there was nothing to evaluate.
     """
 
@@ -68,6 +70,8 @@ class Attempt:
     reason: str = ""
     diagnosis: tuple[str, ...] = ()
     round: int | None = None
+    turn: int | None = None
+    draft: bool = False
     evaluation: Evaluation | None = None
 
     @property
@@ -113,6 +117,8 @@ class Attempt:
             "reason": self.reason,
             "diagnosis": list(self.diagnosis),
             "round": self.round,
+            "turn": self.turn,
+            "draft": self.draft,
         }
 
     @classmethod
@@ -141,6 +147,8 @@ class Attempt:
             reason=data.get("reason") or "",
             diagnosis=tuple(data.get("diagnosis") or ()),
             round=data.get("round"),
+            turn=data.get("turn"),
+            draft=bool(data.get("draft")),
         )
 
 
@@ -193,8 +201,8 @@ class History:
 
     def put(self, attempt: Attempt) -> None:
         """Add an attempt, or what became of it."""
-        self._attempts[attempt.number] = attempt
-        self._attempts = dict(sorted(self._attempts.items()))
+        # A new one: the model's turns may be reading the old one.
+        self._attempts = dict(sorted({**self._attempts, attempt.number: attempt}.items()))
         if attempt.kept:
             self.best = attempt
 
@@ -216,10 +224,11 @@ class History:
 
     def mendable(self, limit: int, *, before: float = math.inf) -> list[Attempt]:
         """The failed attempts that nothing has repaired yet and that were repaired fewer than `limit` times
-        on their way. Only those numbered below `before`, and as things were before it."""
+        on their way; the model has answered to what became of its drafts. Only those numbered below `before`,
+        and as things were before it."""
         known = [a for a in self if a.number < before]
         tried = {a.repairs for a in known}
-        judged = [a for a in known if a.kept is not None and a.number not in tried]
+        judged = [a for a in known if a.kept is not None and a.number not in tried and not a.draft]
         failed = [a for a in judged if a.evaluation is not None and a.evaluation.status in MENDABLE]
         return [a for a in failed if self.repairs_of(a) < limit]
 
@@ -236,6 +245,18 @@ class History:
             if a.evaluation is not None:
                 chosen.setdefault(identity(a.evaluation), a)
         return list(chosen.values())[:count]
+
+    def answered(self, turn: int) -> bool:
+        """Whether a turn has brought its answer, or failed to."""
+        return any(not a.draft and (a.turn or a.number) == turn for a in self)
+
+    def drafts(self, turn: int) -> int:
+        """How many drafts of a turn were evaluated, or are."""
+        return sum(a.draft and a.turn == turn for a in self)
+
+    def unanswered(self) -> Attempt | None:
+        """A draft of a turn that was interrupted."""
+        return next((a for a in self if a.draft and a.turn is not None and not self.answered(a.turn)), None)
 
     def same(self, text: str, launches: object, case_launches: object) -> Attempt | None:
         """The attempt with this source and these launches."""

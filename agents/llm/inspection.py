@@ -19,7 +19,7 @@ from ...core.profiling import NcuFailure, ProfileOptions
 from ...core.toolchain import Compiled, CompileError, compile_candidate
 from ...core.toolchain.disassembly import disassemble
 from ...core.workload import LaunchSpec
-from ..base import Context
+from ..base import Context, Control
 from .history import Attempt
 from .ledger import candidate_of, generated
 from .settings import LlmSettings
@@ -51,6 +51,19 @@ class Inspector:
         self.compiles = self.live and info.compute_capability is not None
         self.counters = settings.counters and self.live
         self._lock = threading.RLock()
+        self._held = False
+
+    def hold(self, control: Control) -> None:
+        """Keep the model's turns off the device while the loop's thread evaluates. Raises Stop."""
+        while not self._held:
+            self._held = self._lock.acquire(timeout=0.2)
+            control.check()
+
+    def release(self) -> None:
+        """Let them on again. Called by the thread that holds."""
+        if self._held:
+            self._held = False
+            self._lock.release()
 
     # -- the compiler ------------------------------------------------------------------------------------
 

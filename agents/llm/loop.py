@@ -12,15 +12,16 @@ from ...core.model import Candidate, Evaluation, Status
 from ..base import Context
 from . import beam, prompts
 from .asking import Asker
-from .client import Client
+from .client import Client, Tool
 from .errors import LlmError
 from .graph import Machine, Node
-from .history import Attempt, History, past_attempts
+from .history import Attempt, History, one_line, past_attempts
 from .inspection import Inspector
 from .ledger import Ledger, candidate_of, prepare
-from .proposal import IDEAS, Proposal, ProposalError
+from .proposal import IDEAS, Proposal, ProposalError, parse
 from .settings import LlmSettings
 from .tools import Toolbox
+from .turns import Draft, Ending, Turns, evaluate_tool
 
 if TYPE_CHECKING:
     from ...core.bench import Bench
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LlmAgent", "prepare"]
 
 REPAIRS = {"linear": 3, "beam": 1}  # of a candidate that doesn't work, one after the other
+JOIN_S = 2.0  # for a turn that was told to stop
 USELESS = 3  # attempts in a row without anything to evaluate, before the run ends
 
 
@@ -47,7 +49,8 @@ class LlmAgent:
 
     def __init__(self, bench: Bench, context: Context, settings: LlmSettings) -> None:
         self._bench = bench
-        self._context = context
+        self._control = Ending(context.control)
+        self._context = context = replace(context, control=self._control)
         self._settings = settings
         # Of a beam a whole round: twice, since there may be as many repairs as there are ideas.
         self.lookahead = 2 * settings.parents * settings.ideas if settings.strategy == "beam" else 1
@@ -59,12 +62,17 @@ class LlmAgent:
         self._inspector = Inspector(bench, context, settings)
         self._toolbox = Toolbox(bench, settings, self.history, self._inspector)
         tools = self._toolbox.tools()
-        self._asker = Asker(self._client, bench, self.history, tools, context.emit, context.past)
+        evaluate = self._evaluate_tool if settings.drafts else None
+        self._asker = Asker(self._client, bench, self.history, tools, context.emit, context.past, evaluate)
+        self._turns = Turns(self._control)
+        self._curious: dict[int, list[Draft]] = {}  # drafts by attempt, whose turns wait for its outcome
         self._machine = Machine(settings, self._tell_node)
         self._told: dict[str, Evaluation] = {}  # before the first ask
         self._waiting: deque[Attempt] = deque()  # to be handed to the bench
         self._asked: dict[str, Attempt] = {}  # by candidate: the bench has them
         self._slots: list[beam.Slot] = []  # to be proposed
+        self._talking: dict[int, beam.Slot] = {}  # by the number of their turn
+        self._reserved = 0  # the highest of those numbers
         self._round: int | None = None  # beam: the first attempt of a round that was interrupted
         self._notes = ""  # what the research found
         self._started = False
@@ -75,7 +83,7 @@ class LlmAgent:
             Node.REFINE: self._refine,
             Node.IDEAS: self._ideas,
             Node.PROPOSE: self._propose,
-            Node.REPAIR: self._repair,
+            Node.REPAIR: self._propose,
         }
 
     # -- ask and tell ------------------------------------------------------------------------------------
@@ -98,6 +106,7 @@ class LlmAgent:
         attempt = self._waiting.popleft()
         candidate = candidate_of(self._bench, attempt)
         self._asked[candidate.id] = attempt
+        self._inspector.hold(self._control)
         return candidate
 
     def tell(self, proposal: Candidate, evaluation: Evaluation, /) -> None:
@@ -114,6 +123,9 @@ class LlmAgent:
             self._machine.go(Node.COUNTERS, f"attempt {attempt.number}")
             attempt = replace(attempt, diagnosis=tuple(self._inspector.diagnose(attempt)))
             self._ledger.put(attempt)
+        self._answer(attempt)
+        if not self._asked:
+            self._inspector.release()
         self._machine.go(Node.REFINE, f"attempt {attempt.number}: {attempt.reason}")
         if self._asked or self._waiting:
             self._machine.go(Node.EVALUATE, "the next of the round")
@@ -157,6 +169,9 @@ class LlmAgent:
         return Node.INITIAL, attempt.variant
 
     def _refine(self) -> tuple[Node, str]:
+        if self._turns.slots:
+            repairs = self._settings.strategy == "linear" and self._turns.slots[0].repairs is not None
+            return Node.REPAIR if repairs else Node.PROPOSE, "the model goes on"
         if self._round is not None and self._asker.fatal is None:
             return Node.IDEAS, "what is left of the interrupted round"
         if self._waiting:
@@ -168,10 +183,22 @@ class LlmAgent:
             return Node.FINALISE, reason
         if self._settings.strategy == "beam":
             return Node.IDEAS, ""
+        slot = self._linear_slot()
+        failed = self.history.get(slot.repairs)
+        if failed is not None:
+            return Node.REPAIR, f"attempt {failed.number}: {failed.status}"
+        return Node.PROPOSE, f"attempt {slot.number}"
+
+    def _linear_slot(self) -> beam.Slot:
+        """What a linear search asks for next: what is left of an interrupted turn, a repair, or an idea."""
+        begun = self.history.unanswered()
+        if begun is not None and begun.turn is not None:
+            return beam.Slot(begun.turn, begun.parent, "", None, begun.repairs)
         failed = self.history.mendable(REPAIRS["linear"])
         if failed:
-            return Node.REPAIR, f"attempt {failed[0].number}: {failed[0].status}"
-        return Node.PROPOSE, f"attempt {self._next()}"
+            return beam.Slot(self._next(), failed[0].parent, failed[0].idea, None, failed[0].number)
+        best = self.history.best
+        return beam.Slot(self._next(), best.number if best else None)
 
     def _ideas(self) -> tuple[Node, str]:
         first, resumed = self._round or self._next(), self._round is not None
@@ -179,7 +206,7 @@ class LlmAgent:
         parents = self.history.parents(self._settings.parents, before=first)
         failed = self.history.mendable(REPAIRS["beam"], before=first)
         found = beam.slots(self._ask_ideas, parents, first, self._settings.ideas, failed)
-        self._slots = [slot for slot in found if self.history.get(slot.number) is None]
+        self._slots = [slot for slot in found if not self.history.answered(slot.number)]
         if self._slots:
             repairs = sum(slot.repairs is not None for slot in self._slots)
             told = [f"{len(self._slots) - repairs} ideas", *([f"{repairs} to repair"] if repairs else [])]
@@ -202,54 +229,98 @@ class LlmAgent:
             return None
 
     def _propose(self) -> tuple[Node, str]:
-        if self._settings.strategy == "linear":
-            best = self.history.best
-            self._slots = [beam.Slot(self._next(), best.number if best else None)]
-        slots, self._slots = self._slots, []
-
-        def propose(slot: beam.Slot) -> Proposal | ProposalError:
-            failed = self.history.get(slot.repairs)
-            if failed is not None:
-                return self._repaired(failed, slot.number)
-            parent = self.history.get(slot.parent)
-
-            def build(level: int) -> str:
-                return prompts.propose(
-                    self._bench, self.history, level, parent=parent, idea=slot.idea, notes=self._notes
-                )
-
-            return self._proposal("propose", slot.number, build)
-
-        for slot, proposal in zip(slots, beam.parallel(propose, slots), strict=True):
-            attempt = Attempt(slot.number, slot.parent, slot.idea, round=slot.round, repairs=slot.repairs)
-            self._accept(attempt, proposal)
+        """Let the model's turns go on, until one has a draft evaluated or all have answered."""
+        if not self._turns.slots:
+            slots = self._slots if self._settings.strategy == "beam" else [self._linear_slot()]
+            self._reserved = max(slot.number for slot in slots)
+            self._turns.start(slots, self._converse)
+            self._slots = []
+        while not self._waiting and (draft := self._turns.next()) is not None:
+            self._try(draft)
+        if not self._waiting:
+            for slot, outcome in self._turns.finish():
+                self._accept(slot, outcome)
         return self._proposed()
 
-    def _repair(self) -> tuple[Node, str]:
-        failed = self.history.mendable(REPAIRS["linear"])[0]  # or `refine` wouldn't have come here
-        attempt = Attempt(self._next(), failed.parent, failed.idea, repairs=failed.number)
-        self._accept(attempt, self._repaired(failed, attempt.number))
-        return self._proposed()
+    def _converse(self, slot: beam.Slot) -> Proposal | ProposalError:
+        """A turn: the model's proposal for a slot. Runs in a thread."""
+        failed, parent = self.history.get(slot.repairs), self.history.get(slot.parent)
 
-    def _repaired(self, failed: Attempt, number: int) -> Proposal | ProposalError:
         def build(level: int) -> str:
-            return prompts.repair(self._bench, self.history, level, failed=failed)
+            if failed is not None:
+                return prompts.repair(self._bench, self.history, level, failed=failed)
+            notes = self._notes
+            return prompts.propose(
+                self._bench, self.history, level, parent=parent, idea=slot.idea, notes=notes
+            )
 
-        return self._proposal("repair", number, build)
-
-    def _proposal(self, purpose: str, number: int, build: Callable[[int], str]) -> Proposal | ProposalError:
+        self._talking[slot.number] = slot
         try:
-            return self._asker.proposal(purpose, number, build)
+            return self._asker.proposal("propose" if failed is None else "repair", slot.number, build)
         except ProposalError as error:
             return error
 
-    def _accept(self, attempt: Attempt, proposal: Proposal | ProposalError) -> None:
+    def _accept(self, slot: beam.Slot, proposal: Proposal | ProposalError) -> None:
+        attempt = self._attempt(slot)
         if isinstance(proposal, Proposal):
+            again = self._same(proposal)
+            if again is not None and again.draft and again.turn == slot.number:
+                self._ledger.put(replace(again, draft=False))  # evaluated already
+                return
             accepted = self._ledger.accept(attempt, proposal)
             if accepted is not None:
                 self._waiting.append(accepted)
         elif self._asker.fatal is None:  # else it isn't the attempt that failed
             self._ledger.give_up(attempt, f"no usable proposal: {proposal}")
+
+    def _attempt(self, slot: beam.Slot) -> Attempt:
+        """An attempt of a slot's turn: of its number, or of the next free one where a draft has that."""
+        number = slot.number
+        if self.history.get(number) is not None:
+            number = max(self._next(), self._reserved + 1)
+        turn = None if number == slot.number else slot.number
+        return Attempt(number, slot.parent, slot.idea, round=slot.round, repairs=slot.repairs, turn=turn)
+
+    # -- drafts ------------------------------------------------------------------------------------------
+
+    def _evaluate_tool(self, turn: int) -> Tool:
+        def run(arguments: Mapping[str, Any]) -> str:
+            most = self._settings.drafts
+            if self.history.drafts(turn) >= most:
+                raise ValueError(f"{most} drafts were evaluated, and there are no more: answer now")
+            try:
+                proposal = parse(arguments, self._bench.workload, self._bench.cases)
+            except ProposalError as error:
+                raise ValueError(str(error)) from None
+            return prompts.quoted("OUTCOME", self._turns.evaluated(Draft(self._talking[turn], proposal)))
+
+        return evaluate_tool(self._settings.drafts, run)
+
+    def _try(self, draft: Draft) -> None:
+        """Have a draft evaluated, or tell what is known of it."""
+        again = self._same(draft.proposal)
+        if again is not None and (again.kept is not None or not again.variant):
+            draft.told.set_result(f"this was evaluated before\n{self._outcome(again)}")
+            return
+        if again is None:
+            attempt = replace(self._attempt(draft.slot), turn=draft.slot.number, draft=True)
+            again = self._ledger.accept(attempt, draft.proposal)
+            assert again is not None  # nothing is the same
+            self._waiting.append(again)
+        self._curious.setdefault(again.number, []).append(draft)
+
+    def _answer(self, attempt: Attempt) -> None:
+        """Tell the turns that wait for an attempt's outcome."""
+        for draft in self._curious.pop(attempt.number, ()):
+            draft.told.set_result(self._outcome(attempt))
+
+    def _outcome(self, attempt: Attempt) -> str:
+        return f"{one_line(attempt)}\n{prompts.said_of(self._bench, attempt)}"
+
+    def _same(self, proposal: Proposal) -> Attempt | None:
+        return self.history.same(proposal.source, proposal.launches, dict(proposal.case_launches))
+
+    # -- helpers -----------------------------------------------------------------------------------------
 
     def _proposed(self) -> tuple[Node, str]:
         return (Node.EVALUATE, self._names()) if self._waiting else (Node.REFINE, "no usable proposal")
@@ -264,7 +335,9 @@ class LlmAgent:
     # -- the end -----------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """The budget of steps or time is spent."""
+        """The budget of steps or time is spent: no turn may spend more."""
+        self._control.over = True
+        self._turns.join(JOIN_S)
         if self._machine.node is Node.REFINE:
             self._machine.go(Node.FINALISE, "the run's budget is spent")
 

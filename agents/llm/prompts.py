@@ -64,7 +64,7 @@ def _parameter(argument: Argument) -> str:
     return f"{const}{ctype} *__restrict__ {argument.name}"
 
 
-def system(bench: Bench, tools: Sequence[str]) -> str:
+def system(bench: Bench, tools: Sequence[str], *, evaluates: bool = False) -> str:
     """The rules, the task and the device: the same text throughout a run, so that servers can cache it."""
     workload = bench.workload
     parts = [
@@ -78,10 +78,16 @@ def system(bench: Bench, tools: Sequence[str]) -> str:
         _device(bench.device),
     ]
     if tools:
-        parts.append(
-            f"Tools: {', '.join(tools)}. They cost no attempt. Nothing else is measured: only a proposal is"
-            " evaluated. Use few calls, then answer with the proposal."
-        )
+        said = f"Tools: {', '.join(tools)}. They cost no attempt and measure nothing."
+        if evaluates:
+            said += (
+                " And evaluate: it has a draft judged just as a proposal is, which is an attempt, too. Use it"
+                " where an idea may fail or where numbers decide between two; then answer with what was best,"
+                " a draft's source again if that was it, or with a better one."
+            )
+        else:
+            said += " Only a proposal is evaluated."
+        parts.append(f"{said} Use few calls, then answer with the proposal.")
     parts.append(DATA_RULE)
     return "\n\n".join(parts)
 
@@ -276,7 +282,7 @@ def described(bench: Bench, attempt: Attempt) -> str:
         launches["case_launches"] = [
             {"case": case, "launches": launches_json(specs)} for case, specs in attempt.case_launches.items()
         ]
-    said = "\n".join([*outcome(attempt), *_shares(bench, attempt)])[:LOG_CHARS]
+    said = said_of(bench, attempt)
     return "\n".join(
         [
             quoted("SOURCE", text),
@@ -284,6 +290,11 @@ def described(bench: Bench, attempt: Attempt) -> str:
             *([quoted("OUTCOME", said)] if said else []),
         ]
     )
+
+
+def said_of(bench: Bench, attempt: Attempt) -> str:
+    """What came of an attempt, bounded."""
+    return "\n".join([*outcome(attempt), *_shares(bench, attempt)])[:LOG_CHARS]
 
 
 def _shares(bench: Bench, attempt: Attempt) -> list[str]:

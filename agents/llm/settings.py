@@ -41,6 +41,8 @@ class LlmSettings:
     """Beam: how many kernels are developed further at a time."""
     ideas: int = 2
     """Beam: how many ideas per parent."""
+    drafts: int = 2
+    """How many drafts the model may have evaluated before each answer; each is an attempt."""
     max_tokens: int | None = None
     """Stop after this many tokens (input and output) in the whole run."""
     max_cost: float | None = None
@@ -231,6 +233,7 @@ _CONVERT = {
     "strategy": _one_of(STRATEGIES),
     "parents": _whole(1),
     "ideas": _whole(1),
+    "drafts": _whole(0),
     "max_tokens": _optional(_whole(1)),
     "max_cost": _optional(lambda name, value: _number(name, value, 0.0)),
     "stagnation": _whole(0),
