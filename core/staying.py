@@ -1,9 +1,10 @@
-"""Code of the user's own runs in this process, and must not end it without a word."""
+"""Code of the user's own runs in this process; it must not end it without a word or print among its data."""
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +21,31 @@ def _told(status: int) -> None:
     _end(status)
 
 
+class _Aside:
+    """stdout, where one JSON document may be due: what code that is to stay prints goes to stderr."""
+
+    def __init__(self, stdout: Any) -> None:
+        self._stdout = stdout
+
+    def __getattr__(self, name: str) -> Any:
+        inside = getattr(_inside, "process", None) == os.getpid()
+        return getattr(sys.stderr if inside else self._stdout, name)
+
+
 @contextmanager
 def staying() -> Iterator[None]:
-    """Code in it, in this thread, that calls `os._exit` raises SystemExit instead."""
+    """Code in it, in this thread, that calls `os._exit` raises SystemExit instead, and what it prints goes to
+    stderr. Raises nothing else that isn't an Exception, but KeyboardInterrupt."""
     os._exit = _told  # type: ignore[assignment] - does what it did, elsewhere
+    if not isinstance(sys.stdout, _Aside):
+        sys.stdout = _Aside(sys.stdout)  # type: ignore[assignment] - the same, elsewhere
     before, _inside.process = getattr(_inside, "process", None), os.getpid()
     try:
         yield
+    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a class of its own, which nobody would catch
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
     finally:
         _inside.process = before
 

@@ -348,7 +348,7 @@ class Workload:
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as e:  # a script that ends itself must not end us
             hint = '; install it: pip install "warpdeck[rl]", or torch alone' if _lacks_torch(e) else ""
-            raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}") from e
+            raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}".rstrip(": ")) from e
         reference: Callable[..., Any] | None = getattr(module, "reference", None)
         if not callable(reference):
             raise UsageError(f"{path}: no function reference(**arguments)")

@@ -101,7 +101,7 @@ def _load(folder: Path, trust: Trust) -> Workload:
     except RecursionError:
         raise UsageError(f"{path}: not valid TOML: nested too deeply") from None
     except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"{path}: can't be read: {e}") from None
+        raise UsageError(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from None
     return parse_workload(Table(data, path), folder, trust, source_hash)
 
 

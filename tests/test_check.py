@@ -380,6 +380,15 @@ PRODUCT = "{ product = 1e-6 }"
         ("import os\ndef reference(x):\n    os._exit(3)", None, r"reference failed.*called os\._exit\(3\)"),
         ("from os import _exit\ndef reference(x):\n    _exit(0)", None, r"called os\._exit\(0\)"),
         ("def reference(x):\n    return x * 2", PRODUCT, "needs operands"),
+        ("def reference(x):\n    return x + 1j", None, "the type complex128.*real numbers"),
+        ("def reference(x):\n    return x.astype(object)", None, "the type object.*real numbers"),
+        ("class E(BaseException): pass\nraise E('no')", None, "E: no"),
+        (
+            "class E(BaseException): pass\ndef reference(x):\n    raise E('no')",
+            None,
+            "reference failed.*E: no",
+        ),
+        (f"x = {'-' * 50_000}1\ndef reference(x):\n    return x", None, "MemoryError|RecursionError|nested"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x", PRODUCT, "must return"),
         ("def reference(x):\n    return x\ndef operands(x):\n    return x, x", PRODUCT, "don't multiply"),
     ],
@@ -391,6 +400,46 @@ def test_faults_in_the_reference_are_named(tmp_path, reference, tolerance, fault
         with plan(workload, case) as p:
             p.verify(case, 0, {"y": np.zeros(64, np.float32)})
     assert "reference.py" in str(e.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04 no zip", b"\x80\x04]"])
+def test_a_data_file_that_is_none_is_told(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(UsageError, match=r"x\.npy: not a \.npy file of numbers"):
+        arguments = argument("x", "in", data="file:x.npy") + argument("y", "out")
+        workload = user_workload(tmp_path, "def reference(x):\n    return x", arguments=arguments)
+        case = workload.size_case(64)
+        with plan(workload, case) as p:
+            p.verify(case, 0, {"y": np.zeros(64, np.float32)})
+
+
+def test_what_a_reference_prints_is_no_data(tmp_path, capsys):
+    workload = user_workload(
+        tmp_path, "print('loaded')\ndef reference(x):\n    print('called')\n    return x"
+    )
+    case = workload.size_case(64)
+    with plan(workload, case) as p:
+        print("data")
+        p.verify(case, 0, {"y": np.zeros(64, np.float32)})
+    said = capsys.readouterr()
+    assert said.out == "data\n" and {"loaded", "called"} <= set(said.err.split())
+
+
+def test_more_arrays_than_files_may_be_open_at_first(tmp_path):
+    """A workload of hundreds of cases: each mapped array holds a file open."""
+    code = (
+        "import resource, sys, pathlib, numpy as np\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "from warpdeck.core.check.store import Store\n"
+        "store = Store(pathlib.Path(sys.argv[1]))\n"
+        "kept = [store.keep('a', np.arange(3)) for _ in range(200)]\n"
+        "assert all((k == [0, 1, 2]).all() for k in kept)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_operands_must_agree_with_the_reference(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,11 @@ class InputData:
             raise UsageError(f"data file {text!r} is outside the workload's folder")
         try:
             return np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as e:
-            raise UsageError(f"{path}: can't be read as a .npy file: {e}") from None
+        except OSError as e:
+            raise UsageError(f"{path}: can't be read: {e.strerror or e}") from None
+        except (ValueError, EOFError, zipfile.BadZipFile, ArithmeticError, MemoryError) as e:
+            why = "" if "pickle" in str(e) else f" ({e})"
+            raise UsageError(f"{path}: not a .npy file of numbers{why}") from None
 
     def _fitting(self, value: Any, a: Argument, shape: tuple[int, ...], source: str) -> NDArray[Any]:
         if value is None:

@@ -216,6 +216,11 @@ class References:
                     f"{self.path}: {what} gives {name!r} the shape {list(array.shape)} in case "
                     f"{case.name!r}; declared {list(shapes[name])}"
                 )
+            if array.dtype.kind not in "biuf":
+                raise UsageError(
+                    f"{self.path}: {what} gives {name!r} the type {array.dtype} in case {case.name!r}; "
+                    "real numbers are needed"
+                )
         return arrays
 
     def _stored(self, case: Case, name: str, values: NDArray[Any]) -> NDArray[Any]:
@@ -235,8 +240,11 @@ class References:
         result = self._call(case, self.operands, arguments)
         if not isinstance(result, tuple) or len(result) not in (2, 3):
             raise UsageError(f"{self.path}: operands must return (A, B) or (A, B, D)")
-        a, b = (np.asarray(x, dtype=np.float64) for x in result[:2])
-        d = np.asarray(result[2], dtype=np.float64) if len(result) == 3 else None
+        try:
+            a, b, *more = (np.asarray(x, dtype=np.float64) for x in result)
+        except (TypeError, ValueError) as e:
+            raise UsageError(f"{self.path}: operands in case {case.name!r}: {e}") from None
+        d = more[0] if more else None
         (name,) = self.outputs
         shape = self.workload.shapes(case)[name]
         fits = a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and (a.shape[0], b.shape[1]) == shape

@@ -9,9 +9,10 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ..errors import WarpdeckError
 from ..scratch import make_folder
 
 PREFIX = "warpdeck-check-"
+MAX_FILES = 1 << 16
 CHUNK = 1 << 18  # elements: a chunk's temporaries stay in a core's L2
 
 T = TypeVar("T")
@@ -39,6 +41,17 @@ def in_threads(function: Callable[[slice], T], size: int, chunk: int = CHUNK) ->
     return list(_threads().map(function, chunks))
 
 
+def _allow_files() -> None:
+    """As many open files as the system lets us: a mapped array holds one, a workload may have hundreds."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such module; a container may forbid it
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 class Store:
     """A folder that only this user can read (mode 0700), for inputs and expected outputs.
 
@@ -53,6 +66,7 @@ class Store:
             self.folder = make_folder(parent, PREFIX)
         except OSError as e:
             raise WarpdeckError(f"{parent}: can't hold check data: {e.strerror}; set TMPDIR") from None
+        _allow_files()
         self._numbers = itertools.count()
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
 
@@ -73,12 +87,20 @@ class Store:
                 f"{self.folder}: no room for {size / 2**20:,.0f} MiB of check data: {e.strerror}; "
                 "free some, or set TMPDIR to a larger disk"
             ) from None
-        return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
+        return self._mapped(path, dtype, "r+", shape)
 
     def sealed(self, array: np.memmap) -> np.memmap:
         """The same file, mapped read-only."""
         assert array.filename is not None
-        return np.memmap(array.filename, dtype=array.dtype, mode="r", shape=array.shape)
+        return self._mapped(array.filename, array.dtype, "r", array.shape)
+
+    def _mapped(self, path: Any, dtype: Any, mode: Literal["r", "r+"], shape: tuple[int, ...]) -> np.memmap:
+        try:
+            return np.memmap(path, dtype=dtype, mode=mode, shape=shape)
+        except OSError as e:
+            raise WarpdeckError(
+                f"{self.folder}: can't map check data: {e.strerror}; fewer cases, or a higher `ulimit -n`"
+            ) from None
 
     def keep(self, name: str, values: np.ndarray) -> np.memmap:
         """A read-only copy of `values` on disk."""

@@ -171,9 +171,12 @@ class CompileProcess:
 
     def _receive(self, size: int, deadline: float) -> bytes:
         parts: list[bytes] = []
+        answers = select.poll()
+        answers.register(self._answers, select.POLLIN)
         while size > 0:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+            # not select(), which knows file numbers below 1,024 only
+            if left <= 0 or not answers.poll(left * 1000):
                 raise TimeoutError
             part = os.read(self._answers.fileno(), min(size, 1 << 20))
             if not part:
