@@ -26,9 +26,9 @@ def attempts(store: SessionStore) -> list[dict[str, Any]]:
 
     An attempt's keys: `attempt` (its number), `parent`, `repairs` (numbers or null), `turn` (the number under
     which its requests are, if not its own), `draft` (evaluated within a turn, before its answer), `idea`,
-    `summary`, `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `reason` (why it was kept
-    or not), `status`, `message`, `times_ms` (by case), `score_ms`, `speedup` (over the baseline), `usage`
-    (tokens), `cost` (USD or null), `requests` (ids).
+    `summary`, `variant`, `candidate`, `source` (a path below the session), `kept`, `verdict`, `reason` (why
+    it was kept or not), `status`, `message`, `times_ms` (by case), `score_ms`, `speedup` (over the baseline),
+    `usage` (tokens), `cost` (USD or null), `requests` (ids).
     """
     latest: dict[int, dict[str, Any]] = {}
     evaluations: dict[str, Mapping[str, Any]] = {}

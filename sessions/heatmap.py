@@ -90,7 +90,8 @@ def draw(rows: Sequence[str], found: Sequence[Column], title: str) -> Drawing:
     fastest = {row: min(times) for row, times in timed.items() if times}
     slowest = max((max(timed[row]) / low for row, low in fastest.items()), default=1.0)
     longest = max((text_width(_time(t)) for t in fastest.values()), default=0)
-    width = max(right + longest, left + 350, MARGIN + text_width(title)) + MARGIN
+    scale = left + _scale_width(slowest) if fastest else 0
+    width = max(right + longest, scale, left + 350, MARGIN + text_width(title)) + MARGIN
     bottom = top + len(rows) * (CELL + GAP)
     used = [s for s in LETTERS if any(_status(c, row) is s for c in found for row in rows)]
     drawing = Drawing(width, bottom + 46 + 11 * -(-len(used) // 3), title)
@@ -150,14 +151,25 @@ def _colour(share: float) -> str:
     return "#" + bytes(round(p + (q - p) * (place - i)) for p, q in zip(a, b, strict=True)).hex()
 
 
+_SCALE = ("its row's fastest", 40, 3)  # the text before it, steps, units a step
+
+
+def _scale_words(span: float) -> str:
+    return f"{span:.3g}× (medians, log scale)"
+
+
+def _scale_width(span: float) -> int:
+    first, steps, width = _SCALE
+    return text_width(first) + 5 + steps * width + 5 + text_width(_scale_words(span))
+
+
 def _scale(drawing: Drawing, x: int, y: int, span: float) -> None:
-    steps, width = 40, 3
-    first = "its row's fastest"
+    first, steps, width = _SCALE
     drawing.text(x, y, first)
     x += text_width(first) + 5
     for i in range(steps):
         drawing.rectangle(x + i * width, y, width, HEIGHT, _colour(i / (steps - 1)))
-    drawing.text(x + steps * width + 5, y, f"{span:.3g}× (medians, log scale)")
+    drawing.text(x + steps * width + 5, y, _scale_words(span))
 
 
 def _time(ms: float) -> str:

@@ -27,7 +27,7 @@ from warpdeck.core.model import Status
 from warpdeck.kernels import load_workload
 from warpdeck.sessions import heatmap, paths
 from warpdeck.sessions.drawing import Drawing
-from warpdeck.sessions.glyphs import HEIGHT, WIDTH, dots
+from warpdeck.sessions.glyphs import DESCENT, HEIGHT, WIDTH, dots
 from warpdeck.sessions.heatmap import LETTERS, Column
 from warpdeck.sessions.portable import export_session, import_session
 from warpdeck.sessions.report import tune_document
@@ -282,7 +282,13 @@ def test_png_and_svg_show_the_same_shapes() -> None:
 @given(st.text(max_size=20))
 def test_every_text_can_be_drawn(text: str) -> None:
     for x, y in dots(text):
-        assert 0 <= x < len(text) * (WIDTH + 1) and 0 <= y < HEIGHT
+        assert 0 <= x < len(text) * (WIDTH + 1) and 0 <= y < HEIGHT + DESCENT
+
+
+def test_only_what_hangs_goes_below_the_line() -> None:
+    lowest = {c: max(y for _, y in dots(c)) for c in "abcdefghijklmnopqrstuvwxyzABCXYZ0123456789,;.()µ"}
+    assert {c for c, y in lowest.items() if y >= HEIGHT} == set("gjpqy,;µ")
+    assert len({tuple(dots(c)) for c in lowest}) == len(lowest)  # no two look alike
 
 
 COLUMNS = st.builds(
@@ -303,6 +309,8 @@ def test_every_run_has_a_picture(columns: list[Column]) -> None:
     for shape in root.iter("{http://www.w3.org/2000/svg}rect"):
         assert float(shape.get("x", 0)) + float(shape.get("width", 0)) <= width
         assert float(shape.get("y", 0)) + float(shape.get("height", 0)) <= height
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert float(text.get("x", 0)) + float(text.get("textLength", 0)) <= width
     assert decoded(drawing.png()).shape == (int(height) * 2, int(width) * 2, 3)
 
 
