@@ -19,6 +19,7 @@ from warpdeck.core.toolchain.abi import DESCRIPTOR, pack_arguments, signature
 from warpdeck.core.toolchain.build import build
 from warpdeck.core.toolchain.compiled import Compiled, CompileError, CompileRequest
 from warpdeck.core.toolchain.requests import candidate_request
+from warpdeck.core.toolchain.sources import source_files
 from warpdeck.core.workload import Argument
 from warpdeck.kernels import load_workload
 
@@ -422,6 +423,22 @@ def test_a_source_that_changed_meanwhile(tmp_path):
     file.write_text(BODY)
     with pytest.raises(CompileError, match="changed while it was being compiled"):
         build(CompileRequest("cuda", str(file), ("k",), (9, 0)), {str(file): "another digest"})
+
+
+def test_only_a_user_s_own_modules_count_as_sources(tmp_path, monkeypatch):
+    """Installed ones count by their versions, wherever they lie: reading numba's takes seconds."""
+    folders = {name: tmp_path / name for name in ("own", "other/dist-packages", "target")}
+    for name, folder in folders.items():
+        folder.mkdir(parents=True)
+        (folder / f"{name.split('/')[0]}_module.py").write_text("import numpy, struct\n")
+        monkeypatch.syspath_prepend(folder)
+    (folders["target"] / "target_module-1.0.dist-info").mkdir()
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("import numba, beside\nfrom own_module import x\nimport other_module, target_module\n")
+    beside = tmp_path / "beside.py"
+    beside.write_text("")
+    request = CompileRequest("numba", str(kernel), ("k",), (9, 0))
+    assert set(source_files(request)) == {str(kernel), str(beside), str(folders["own"] / "own_module.py")}
 
 
 # -- launch arguments -------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
         return [*own, *_TRACING] if module == MODULE else own
     inside = "/".join((head, *tail))
     for entry in [str(root), *sys.path]:
-        if entry not in _installed_folders():
+        if not _installed(entry):
             for file in (f"{entry or '.'}/{inside}.py", f"{entry or '.'}/{inside}/__init__.py"):
                 if os.path.isfile(file):  # noqa: PTH113 - twice as fast, and there are many
                     return [Path(file)]
@@ -183,8 +183,14 @@ def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
 
 
 @functools.cache
-def _installed_folders() -> frozenset[str]:
-    return frozenset(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib"))
+def _installed(entry: str) -> bool:
+    """Whether packages are installed into a folder of sys.path: this Python's, one that it shares with another
+    (`venv --system-site-packages`, a user's), or the target of an installer."""
+    if entry in {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}:
+        return True
+    if Path(entry).name in ("site-packages", "dist-packages"):
+        return True
+    return bool(entry) and next(Path(entry).glob("*.dist-info"), None) is not None
 
 
 # -- CUDA C++ ---------------------------------------------------------------------------------------
