@@ -184,8 +184,8 @@ def _module_files(module: str, _path: Path, root: Path) -> list[Path]:
 
 @functools.cache
 def _installed(entry: str) -> bool:
-    """Whether packages are installed into a folder of sys.path: this Python's, one that it shares with another
-    (`venv --system-site-packages`, a user's), or the target of an installer."""
+    """Whether packages are installed into a folder of sys.path: this Python's, one that it shares
+    (`venv --system-site-packages`, a user's), or an installer's target."""
     if entry in {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}:
         return True
     if Path(entry).name in ("site-packages", "dist-packages"):
