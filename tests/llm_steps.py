@@ -53,6 +53,7 @@ class Step:
     hold_after: int | None = None  # characters of text, then nothing until `release` or the server's end
     repeat: int = 1  # times the text is sent
     sources: tuple[str, ...] = ()  # /v1/responses: cited addresses
+    searches: int = 0  # /v1/responses: web searches before the answer
 
 
 Script = Step | Callable[[Asked], Step]
@@ -193,7 +194,15 @@ def response(step: Step, body: Mapping[str, Any]) -> dict[str, Any]:
         {"type": "url_citation", "url": url, "title": url, "start_index": 0, "end_index": 1}
         for url in step.sources
     ]
-    output: list[dict[str, Any]] = []
+    output: list[dict[str, Any]] = [
+        {
+            "type": "web_search_call",
+            "id": f"ws_{i}",
+            "status": "completed",
+            "action": {"type": "search", "query": "wide loads"},
+        }
+        for i in range(step.searches)
+    ]
     if step.reasoning:
         summary = [{"type": "summary_text", "text": step.reasoning}]
         output.append({"type": "reasoning", "id": "rs_1", "summary": summary})

@@ -353,38 +353,3 @@ def test_a_missing_key_stops_before_anything_starts(tmp_path: Path) -> None:
         Client(LlmSettings(), context, environ={"OPENAI_API_KEY": "sk-ключ\n5"})
     assert "sk-" not in str(caught.value)
     Client(LlmSettings(), context, environ={"OPENAI_BASE_URL": "http://localhost:8080/v1"}).close()
-
-
-def test_research_is_limited_to_nvidia_and_names_its_sources(bed: Bed) -> None:
-    pages = (
-        "https://docs.nvidia.com/cuda/",
-        "https://evil.example/?docs.nvidia.com",
-        "https://developer.nvidia.com/b",
-    )
-    found = answer("Use wide loads.", reasoning="searched", sources=pages, usage=usage(10, 5))
-    server = bed.server(responses=[found])
-    client = bed.client(server)
-    reply = client.research("How?", attempt=1)
-    assert reply is not None
-    assert (
-        reply.text
-        == "Use wide loads.\nSource: https://docs.nvidia.com/cuda/\nSource: https://developer.nvidia.com/b"
-    )
-    assert reply.usage.input == 10 and client.usage.input == 10 and reply.reasoning == "searched"
-    (tool,) = server.requests[0].body["tools"]
-    assert tool["filters"]["allowed_domains"] == ["docs.nvidia.com", "developer.nvidia.com"]
-    resumed = bed.client(server, past=list(bed.log.events))
-    again = resumed.research("How?", attempt=1)
-    assert again is not None and again.text == reply.text and len(server.requests) == 1
-
-
-def test_research_without_reasoning_where_it_is_refused(bed: Bed) -> None:
-    bad = status(400, "Unsupported value", error_code="unsupported_value", param="reasoning.summary")
-    server = bed.server(responses=[bad, answer("Found.")])
-    reply = bed.client(server).research("How?")
-    assert reply is not None and reply.text == "Found." and "reasoning" not in server.requests[1].body
-
-
-def test_a_server_without_web_search_is_said_and_passed_over(bed: Bed) -> None:
-    assert bed.client(bed.server()).research("How?") is None
-    assert "no web search" in bed.log.of("message")[-1]["text"]

@@ -37,6 +37,8 @@ class Answer:
     usage: Usage | None = None
     sources: tuple[str, ...] = ()
     """Addresses that a web search cited."""
+    searches: int = 0
+    """Web searches that it says it made."""
 
     def to_data(self) -> dict[str, Any]:
         """As a response event holds it (without usage and cost)."""
@@ -47,6 +49,7 @@ class Answer:
             "tool_calls": [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in self.calls],
             "finish": self.finish,
             "sources": list(self.sources),
+            "searches": self.searches,
         }
 
     @classmethod
@@ -62,6 +65,7 @@ class Answer:
             str(data.get("finish") or "stop"),
             Usage.from_data(data.get("usage") or {}),
             tuple(data.get("sources") or ()),
+            int(data.get("searches") or 0),
         )
 
     def cleaned(self, clean: Callable[[str], str]) -> Answer:
@@ -222,9 +226,11 @@ def usage_of(data: Mapping[str, Any]) -> Usage:
 
 def _response(data: Mapping[str, Any]) -> Answer:
     text, thoughts, refusal, calls, sources = [], [], [], [], {}
+    searches = 0
     for item in data.get("output") or ():
         if item.get("type") == "reasoning":
             thoughts += [_words(part.get("text")) for part in item.get("summary") or ()]
+        searches += item.get("type") == "web_search_call"
         if item.get("type") == "function_call":
             name, arguments = _words(item.get("name")), _words(item.get("arguments"))
             calls.append(Call(_words(item.get("call_id")), name, arguments))
@@ -245,6 +251,7 @@ def _response(data: Mapping[str, Any]) -> Answer:
         "stop" if data.get("status") == "completed" else "content_filter" if filtered else "length",
         usage_of(usage) if isinstance(usage, Mapping) else None,
         tuple(sources),
+        searches,
     )
 
 

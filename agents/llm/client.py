@@ -136,21 +136,33 @@ class Client:
 
     def research(self, question: str, *, attempt: int | None = None) -> Reply | None:
         """Ask the provider's web search, limited to NVIDIA's documentation; the text ends with its sources.
-        None (and a message in the log) where the server has none."""
+
+        None (and a message in the log) where the server has none: it refuses, answers without having searched
+        (what it knows by heart is no documentation), or cites pages of others, so that the limit isn't kept.
+        """
         begun = self._clock()
         try:
             sent = self._sender.research(question, DOMAINS, attempt)
         except LlmError as error:
             if error.kind != "request":
                 raise
-            text = f"research: the server offers no web search, going on without it ({error.message})"
-            self._sender.emit("message", {"level": "warning", "text": text})
+            self._without_research(f"the server offers no web search, going on without it ({error.message})")
             return None
         answer = sent.answer
         _declined(answer)
-        cited = [source for source in answer.sources if _is_nvidia(source)]
-        text = "\n".join([answer.text.strip(), *(f"Source: {source}" for source in cited)])
+        foreign = [source for source in answer.sources if not _is_nvidia(source)]
+        if foreign:
+            hosts = ", ".join(sorted({urlsplit(source).hostname or source for source in foreign}))
+            self._without_research(f"the server doesn't keep to NVIDIA's pages ({hosts}); it isn't used")
+            return None
+        if not answer.text.strip() or not (answer.sources or answer.searches):
+            self._without_research("the server answered without searching; it isn't used")
+            return None
+        text = "\n".join([answer.text.strip(), *(f"Source: {source}" for source in answer.sources)])
         return Reply(text, None, answer.reasoning, sent.usage, sent.cost, self._clock() - begun)
+
+    def _without_research(self, why: str) -> None:
+        self._sender.emit("message", {"level": "warning", "text": f"research: {why}"})
 
 
 class _Ask:
@@ -356,4 +368,4 @@ def _bounded(text: str) -> str:
 def _is_nvidia(url: str) -> bool:
     parts = urlsplit(url)
     host = parts.hostname or ""
-    return parts.scheme == "https" and any(host == d or host.endswith(f".{d}") for d in DOMAINS)
+    return parts.scheme in ("https", "http") and any(host == d or host.endswith(f".{d}") for d in DOMAINS)
