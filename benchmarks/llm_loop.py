@@ -41,9 +41,9 @@ from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
 BROKEN = {  # what stands before the kernel, and what it begins with
-    "hang": ("", "for (volatile int i = 0; i >= 0;) { }"),  # to be ended after 10 s
+    "hang": ("", "while (true) *reinterpret_cast<volatile float *>(c) = 0.0f;"),  # to be ended after 10 s
     "fault": ("", "*reinterpret_cast<volatile float *>(16) = 1.0f;"),
-    "memory": ("__device__ volatile char hog[1ull << 40];", "hog[1ull * threadIdx.x << 20] = 1;"),
+    "memory": ("__device__ float hog[1ull << 36];", "if (hog[threadIdx.x << 20] != 0.0f) c[0] = 1.0f;"),
     "shared": ("", "extern __shared__ float hog[]; hog[threadIdx.x] = 1.0f;"),  # refused before it runs
 }
 SCHEDULE = {5: "fault", 10: "memory", 15: "hang", 20: "shared", 25: "fault", 30: "memory"}  # by proposal

@@ -235,20 +235,19 @@ class Bench:
         batch: list[Proposal] = []
         for proposal in proposals:
             batch.append(proposal)
-            if len(batch) >= max(1, BASELINE_EVERY - self._since_baseline):
+            if len(batch) >= BASELINE_EVERY:
                 yield from self._evaluate_batch(batch)
                 batch = []
-        yield from self._evaluate_batch(batch)
+        if batch:
+            yield from self._evaluate_batch(batch)
 
     def _evaluate_batch(self, proposals: Sequence[Proposal]) -> Iterator[Evaluation]:
-        if not proposals:
-            return
-        if self._since_baseline >= BASELINE_EVERY and not self.device.emulated:
-            self._measure_baseline()
         resolved = [self._resolved(p) for p in proposals]
         allowed = [candidate for candidate, refusal in resolved if refusal is None]
         results = self._backend.evaluate_many(allowed, self.cases, self.protocol)
         for _, refusal in resolved:
+            if self._since_baseline >= BASELINE_EVERY and not self.device.emulated:
+                self._measure_baseline()  # the others compile meanwhile
             if refusal is not None:
                 yield self._log(refusal)
                 continue

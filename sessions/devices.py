@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -35,10 +36,13 @@ class SharedDevice:
         self._device: Device | None = None
         self._asked: tuple[str, bool] | None = None
         self._plans: Plans | None = None
+        self.seed = 0
+        """Of the inputs of the run whose turn it is; a secret one where its agent writes code."""
 
     def open(self, spec: RunSpec) -> Device:
         """The device of the run whose turn it is. Raises as `open_device`."""
         self._coming = self._coming[1:]
+        self.seed = secrets.randbits(63) if agent_spec(spec.agent).writes_code else spec.seed
         asked = (spec.device, spec.allow_shared)
         if self._device is not None and self._asked == asked:
             return self._device
@@ -98,18 +102,17 @@ class SharedDevice:
             found.append(spec)
         return found
 
-    @staticmethod
-    def _plan_ahead(plans: Plans, specs: Sequence[RunSpec]) -> None:
+    def _plan_ahead(self, plans: Plans, specs: Sequence[RunSpec]) -> None:
         """Begin the inputs and references of runs; of all but the first only small ones, which neither fill
         the disk nor keep many cores busy while another run measures."""
         for spec in specs:
-            if agent_spec(spec.agent).writes_code:  # its inputs have another seed
-                continue
+            if spec is not specs[0] and agent_spec(spec.agent).writes_code:
+                continue  # its seed is drawn when it is its turn
             with suppress(WarpdeckError):  # its own run will say so
                 workload = open_workload(spec.workload)
                 cases = performance_cases(workload, spec.sizes)
                 if spec is specs[0] or all(workload.total_bytes(case) <= MOST_BYTES for case in cases):
-                    plans.begin(workload, cases, spec.seed)
+                    plans.begin(workload, cases, self.seed if spec is specs[0] else spec.seed)
 
     @staticmethod
     def _compile_ahead(device: Device, specs: Sequence[RunSpec]) -> None:

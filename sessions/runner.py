@@ -6,7 +6,6 @@ SIGINT stop it between two steps; a second signal (or one while the result is me
 
 from __future__ import annotations
 
-import secrets
 import signal
 import sys
 import traceback
@@ -268,7 +267,7 @@ class _Run:
             space=spec.space,
             cases=performance_cases(workload, spec.sizes, device.info),
             protocol=spec.protocol,
-            seed=secrets.randbits(63) if registry.agent_spec(spec.agent).writes_code else spec.seed,
+            seed=self._device.seed,
             sink=self._log.sink,
             allow_shared=spec.allow_shared,
             quiet=sampler.paused,

@@ -24,7 +24,7 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="live runs compile")
 pytest.importorskip("openai", reason="needs the llm extra")
 
 BODY = "{ if (threadIdx.x == %d) c[%d] = a[0]; %s}\n"
-SLOW = "for (int i = 0; i < 64; ++i) c[i] = " + " + ".join(f"sinf(a[{i}])" for i in range(200)) + ";"
+SLOW = "c[0] = " + " + ".join(f"sinf(a[{i}])" for i in range(100)) + ";"  # takes the compiler seconds
 
 
 class Model:
@@ -37,7 +37,7 @@ class Model:
         if '"ideas"' in str(asked.body.get("response_format")).replace("'", '"'):
             return answer({"ideas": [{"idea": f"idea {i}", "why": "to see"} for i in range(2)]})
         self.count += 1
-        first = "idea 0" in asked.prompt.partition("<<<IDEA")[2][:40] and self.count <= 2
+        first = "\nidea 0 (" in asked.messages[-1]["content"] and self.count <= 2
         more = SLOW if first else ""
         return answer({**propose(""), "source": SIGNATURE + BODY % (self.count, self.count, more)})
 

@@ -67,16 +67,26 @@ def exists(pid: int) -> bool:
 # -- spares ----------------------------------------------------------------------------------------
 
 
-def test_spares_are_made_together_and_handed_out_once(workers: Workers, contexts: Contexts) -> None:
+def test_spares_are_made_one_by_one_and_handed_out_once(workers: Workers, contexts: Contexts) -> None:
     contexts.gate.clear()
     workers.want(3)
-    until(lambda: contexts.begun == 3)  # all at the same time
+    until(lambda: contexts.begun)
     workers.want(3)  # they are on their way already
+    assert contexts.begun == 1
     contexts.gate.set()
-    taken = [workers.take() for _ in range(3)]
+    taken = [workers.take() for _ in range(3)]  # the first waits for the one that starts
     assert {handle.pid for handle in taken} == set(contexts.made) == workers.pids()
     assert len(contexts.made) == 3
     assert workers.take().pid not in {handle.pid for handle in taken}  # none was left: a new one
+
+
+def test_what_was_taken_is_not_replaced_unasked(workers: Workers, contexts: Contexts) -> None:
+    workers.want(1)
+    assert workers.take().pid == contexts.made[0]
+    with workers.timing():
+        assert contexts.begun == 1
+    workers.want(1)
+    until(lambda: len(contexts.made) == 2)
 
 
 def test_there_are_never_more_spares_than_may_be(workers: Workers, contexts: Contexts) -> None:
@@ -158,25 +168,30 @@ def test_no_worker_starts_or_ends_while_something_is_timed(server: ForkServer) -
     assert not disturbed
 
 
-def test_timing_waits_for_contexts_that_are_being_created(workers: Workers, contexts: Contexts) -> None:
+def test_timing_waits_for_one_context_and_the_others_wait_for_its_end(
+    workers: Workers, contexts: Contexts
+) -> None:
     contexts.gate.clear()
-    workers.want(2)
-    until(lambda: contexts.begun == 2)
-    timed = threading.Event()
+    workers.want(3)
+    until(lambda: contexts.begun)
+    timed, enough = threading.Event(), threading.Event()
 
     def measure() -> None:
         with workers.timing():
-            assert len(contexts.made) == 2
+            assert contexts.begun == len(contexts.made) == 1
             timed.set()
+            assert enough.wait(WAIT_S)
+            assert contexts.begun == 1
 
     thread = threading.Thread(target=measure)
     thread.start()
     assert not timed.wait(0.05)
-    workers.want(4)  # what comes after who waits to measure waits, too
     contexts.gate.set()
     assert timed.wait(WAIT_S)
+    enough.set()
     thread.join()
-    until(lambda: len(contexts.made) == 4)
+    until(lambda: len(contexts.made) == 3)
+    assert workers.waited_s > 0.04
 
 
 def test_timing_waits_until_an_ended_worker_is_gone_and_its_memory_returned(server: ForkServer) -> None:

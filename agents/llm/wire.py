@@ -11,6 +11,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,20 +49,15 @@ class Wire:
     """
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
-        import openai
-
         self.url = url
-        make: Any = getattr(openai, "DefaultHttpx2Client", openai.DefaultHttpxClient)
-        # A proxy of the environment must not get what is meant for this machine.
-        local = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-        self._sdk = openai.OpenAI(
-            api_key=key or "none",
-            base_url=url,
-            max_retries=0,
-            timeout=openai.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
-            http_client=make(trust_env=not local),
-            default_headers={"Accept-Encoding": "identity"},
-        )
+        # The SDK takes more than a second to import: meanwhile others measure.
+        thread = ThreadPoolExecutor(1, "warpdeck-sdk")
+        self._connected = thread.submit(_connect, url, key, timeout_s)
+        thread.shutdown(wait=False)
+
+    @property
+    def _sdk(self) -> Any:
+        return self._connected.result()
 
     def chat(self, params: Mapping[str, Any]) -> Exchange:
         """POST /chat/completions."""
@@ -80,6 +76,22 @@ class Wire:
     def close(self) -> None:
         """Close idle connections."""
         self._sdk.close()
+
+
+def _connect(url: str, key: str | None, timeout_s: float) -> Any:
+    import openai
+
+    make: Any = getattr(openai, "DefaultHttpx2Client", openai.DefaultHttpxClient)
+    # A proxy of the environment must not get what is meant for this machine.
+    local = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+    return openai.OpenAI(
+        api_key=key or "none",
+        base_url=url,
+        max_retries=0,
+        timeout=openai.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+        http_client=make(trust_env=not local),
+        default_headers={"Accept-Encoding": "identity"},
+    )
 
 
 class Exchange:

@@ -57,7 +57,7 @@ class CudaBackend:
             workload, self._ready, *parts, ahead=2 * device.pool.workers, want=device.workers.want
         )
         self._quick = Quick(workload, self._ready, *parts, self._judge.worker)
-        self._pairs = Pairs(workload, self._ready, *parts, want=device.workers.want)
+        self._pairs = Pairs(workload, self._ready, *parts)
         self._rounds = Rounds(*parts)
         self._vendor = VendorTimes(workload, self._session, device.vendor)
         self._counters: dict[tuple[str, str, CacheMode], Counters | NcuFailure] = {}

@@ -73,16 +73,19 @@ class Judge:
         is not. Without a protocol they are only checked, as correctness cases always are."""
         queue: deque[_Turn] = deque()
         source = iter(candidates)
+        strangers = 0  # code of others, which needs contexts of its own
         while True:
             while len(queue) < self._ahead and (following := next(source, None)) is not None:
                 queue.append(_Turn(following, self._codes.submit(following, cases)))
+                strangers += self._foreign(following)
             if not queue:
+                if strangers:  # as many may come next; meanwhile the GPU is idle
+                    self._want(strangers)
                 return
             while queue[0].evaluation is None:
                 waiting = [turn for turn in queue if turn.evaluation is None]
-                # Their contexts, and one to compare in, are created together, while the first one compiles.
-                strangers = sum(self._foreign(turn.candidate) for turn in waiting)
-                self._want(strangers + 1 if strangers else 0)
+                if count := sum(self._foreign(turn.candidate) for turn in waiting):
+                    self._want(count + 1)  # one to compare in
                 wait([turn.compiled for turn in waiting], return_when=FIRST_COMPLETED)
                 turn = next(turn for turn in waiting if turn.compiled.done())
                 turn.evaluation = self._evaluate(turn.candidate, cases, protocol)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from .cases import foreign
 from .codes import Codes
 
 _WARMUP = 10
-_AHEAD = 4  # contexts for code of others: to create them together costs less than one after the other
 
 
 class Pairs:
@@ -29,23 +27,13 @@ class Pairs:
         ready: inputs and references.
         session: runs them in workers.
         codes: has their machine code.
-        want: have so many contexts ready.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        ready: ReadyPlan,
-        session: Session,
-        codes: Codes,
-        *,
-        want: Callable[[int], None],
-    ) -> None:
+    def __init__(self, workload: Workload, ready: ReadyPlan, session: Session, codes: Codes) -> None:
         self._workload = workload
         self._ready = ready
         self._session = session
         self._codes = codes
-        self._want = want
         self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
 
     def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
@@ -84,8 +72,6 @@ class Pairs:
         pair = (a.id, b.id) if foreign(self._workload, a, b) else None
         if self._pair is None or self._pair[0] != pair or not self._pair[1].alive:
             self.drop()
-            if pair is not None:  # others will follow
-                self._want(_AHEAD)
             self._pair = (pair, self._session.fresh())
         return self._pair[1]
 

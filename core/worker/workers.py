@@ -5,7 +5,8 @@
 
 Creating a context and ending a process keep the driver busy, so they disturb what is timed. They run in
 threads, and `timing` keeps them apart from measurements: it waits for those under way, and those that come
-meanwhile wait for its end.
+meanwhile wait for its end. Spares are made one after the other: the driver creates several contexts no faster
+together, and who wants to measure waits for one at most.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ..errors import WarpdeckError
 from .client import WorkerHandle
@@ -46,7 +47,8 @@ class Workers:
         self._listed = listed
         self.most = 1  # spares at a time
         self._changed = threading.Condition()
-        self._coming = 0  # spares that are waited for: wanted, or starting
+        self._wanted = 0  # spares
+        self._making = False  # whether a thread makes them
         self._ready: deque[WorkerHandle] = deque()
         self._open: dict[int, WorkerHandle] = {}  # that have, or may have, a context
         self.waited_s = 0.0  # by `timing`, so far
@@ -60,11 +62,10 @@ class Workers:
     def want(self, count: int) -> None:
         """Have so many ready, or as many as may be; returns at once. They start when nothing is timed."""
         with self._changed:
-            if self._closed:
-                return
-            for _ in range(min(count, self.most) - len(self._ready) - self._coming):
-                self._coming += 1
-                threading.Thread(target=self._make_spare, name="warpdeck-spare", daemon=True).start()
+            self._wanted = min(count, self.most)
+            if not self._making and not self._closed and len(self._ready) < self._wanted:
+                self._making = True
+                threading.Thread(target=self._make_spares, name="warpdeck-spares", daemon=True).start()
 
     def give(self, handle: WorkerHandle) -> None:
         """Let a worker that ran nothing but our own kernels be the next that is taken."""
@@ -78,8 +79,9 @@ class Workers:
         """
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ready or not self._coming)
+                self._changed.wait_for(lambda: self._ready or not self._making)
                 self._check()
+                self._wanted = max(0, self._wanted - 1)
                 if not self._ready:
                     break
                 handle = self._ready.popleft()
@@ -109,14 +111,26 @@ class Workers:
         self.open(handle)
         return handle
 
-    def _make_spare(self) -> None:
-        made: WorkerHandle | None = None
-        with suppress(Exception):  # whoever needs one starts another, and hears why it can't be
-            made = self._start()
-        with self._changed:
-            self._coming -= 1
-            if made is not None:
+    def _make_spares(self) -> None:
+        while self._lacking():
+            try:
+                made = self._start()
+            except Exception:  # noqa: BLE001 - whoever needs one starts another, and hears why it can't be
+                self._give_up()
+                return
+            with self._changed:
                 self._ready.append(made)
+                self._changed.notify_all()
+
+    def _lacking(self) -> bool:
+        with self._changed:
+            self._making = not self._closed and len(self._ready) < self._wanted
+            self._changed.notify_all()
+            return self._making
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._making = False
             self._changed.notify_all()
 
     # -- ending ------------------------------------------------------------------------------------
