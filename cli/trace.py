@@ -147,7 +147,21 @@ def _traced(
     info = info_of(raw)
     if info.recorded and not device.startswith("recorded:"):
         message(f"no CUDA GPU here; {info.label}")
+    if info.recorded and (given := _beside_the_point(chosen)):
+        warning(f"a recorded trace is shown as it was recorded: without {', '.join(given)}")
     return raw
+
+
+def _beside_the_point(chosen: TraceOptions) -> list[str]:
+    """The options that choose what a live launch records, as far as they were given."""
+    asked = {
+        "--ctas": "ctas",
+        "--capacity": "capacity",
+        "--warps": "warp_mask",
+        "--cache": "cache",
+        "--launch": "launch",
+    }
+    return [name for name, key in asked.items() if getattr(chosen, key) != getattr(type(chosen)(), key)]
 
 
 def _saved(path: Path, output: Path | None, *, show: bool, as_json: bool, record: Path | None) -> int:
@@ -251,7 +265,7 @@ def _report(found: Mapping[str, Any]) -> None:
         f"between SMs ±{found['uncertainty_ns']:.1f} ns"
         + (f" ({clock['method']}: {clock['reason']})" if clock["reason"] else "")
     )
-    line(_cost(found["overhead"]))
+    line(_cost(found["overhead"], found["ctas"]))
     line("see it: add --show, or -o FILE.pftrace for ui.perfetto.dev")
 
 
@@ -262,14 +276,21 @@ def _scope(found: Mapping[str, Any]) -> str:
     return f"{which} CTAs, {found['warps']:,} warps, {_time(found['span_ns'])}{cache}"
 
 
-def _cost(overhead: Mapping[str, Any] | None) -> str:
+def _cost(overhead: Mapping[str, Any] | None, ctas: Mapping[str, Any]) -> str:
     if not overhead:
         return "the trace's own cost wasn't measured"
-    lo, hi = ((x - 1) * 100 for x in overhead["ci"])
-    return (
-        f"tracing costs {(overhead['ratio'] - 1) * 100:+.2f}% ({lo:+.2f} to {hi:+.2f}): "
+    text = (
+        f"tracing costs {_percent(overhead)}: "
         f"{_time(overhead['untraced_ms'] * 1e6)} untraced, {_time(overhead['traced_ms'] * 1e6)} traced"
     )
+    if recording := overhead.get("recording"):
+        return f"{text};\na CTA that records pays {_percent(recording)}, by a launch in which all did"
+    return f"{text}, every CTA recording" if ctas["traced"] == ctas["of"] else text
+
+
+def _percent(cost: Mapping[str, Any]) -> str:
+    lo, hi = ((x - 1) * 100 for x in cost["ci"])
+    return f"{(cost['ratio'] - 1) * 100:+.2f}% ({lo:+.2f} to {hi:+.2f})"
 
 
 def _time(ns: float | None) -> str | None:

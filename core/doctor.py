@@ -70,6 +70,7 @@ def examine(
         ("ncu counter permission", _counter_permission),
         ("ncu-report", _ncu_report),
         ("nvdisasm", _nvdisasm),
+        ("ptxas", _ptxas),
         ("compute-sanitizer", _sanitizer),
         ("device cpu", _emulator),
         ("sandbox", _sandbox),
@@ -234,6 +235,16 @@ def _nvdisasm() -> Check:
     except WarpdeckError as error:
         what, _, remedy = str(error).partition(": ")
         return Check("nvdisasm", False, what, f"only for `warpdeck sass`: {remedy}")
+
+
+def _ptxas() -> Check:
+    from .toolchain.assembler import find
+
+    try:
+        return Check("ptxas", True, str(find()))
+    except WarpdeckError as error:
+        what, _, remedy = str(error).partition(": ")
+        return Check("ptxas", False, what, f"only for traces that cost the least: {remedy}")
 
 
 def _counter_permission() -> Check:

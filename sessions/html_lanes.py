@@ -41,10 +41,9 @@ def traced(trace: Trace) -> Html:
     timeline, summary = trace.timeline, summarise(trace.timeline)
     head, *rows = table(summary)
     overhead = timeline.meta.get("overhead") or {}
-    before, after = overhead.get("untraced_ms"), overhead.get("traced_ms")
-    cost = "not measured"
-    if isinstance(before, int | float) and isinstance(after, int | float) and before > 0:
-        cost = f"{100 * (after / before - 1):+.1f}%"
+    cost = f"{100 * (overhead['ratio'] - 1):+.1f}%" if overhead else "not measured"
+    if recording := overhead.get("recording"):
+        cost += f", {100 * (recording['ratio'] - 1):+.1f}% where it records"
     said = html.facts(
         [
             ("trace of", trace.subject),

@@ -44,13 +44,19 @@ def _device(value: Any) -> bool:
     )
 
 
+def _times(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(value.get(key), _NUMBER) for key in ("untraced_ms", "traced_ms", "ratio"))
+        and _sequence(_NUMBER, 2)(value.get("ci"))
+    )
+
+
 def _overhead(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
-    needed = [value.get(key) for key in ("untraced_ms", "traced_ms", "ratio")]
-    return not value or (
-        all(isinstance(n, _NUMBER) for n in needed) and _sequence(_NUMBER, 2)(value.get("ci"))
-    )
+    recording = value.get("recording")
+    return not value or (_times(value) and (recording is None or _times(recording)))
 
 
 def _ctas(value: Any) -> bool:

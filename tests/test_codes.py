@@ -14,6 +14,7 @@ from warpdeck.core.devices.codes import Codes
 from warpdeck.core.errors import UsageError
 from warpdeck.core.toolchain import CompilePool
 from warpdeck.core.toolchain.cache import CompileCache
+from warpdeck.core.toolchain.disassembly import disassemble
 from warpdeck.core.workload import Workload
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.scaffold import new_workload
@@ -86,10 +87,29 @@ def test_markers_do_not_change_how_many_warps_share_an_sm(pool: CompilePool, spa
         candidate = workload.candidate("full", workload.space("full").configs(case.params)[0])
     codes = Codes(workload, pool, (9, 0), LIMITS)
     plain, traced = (codes.get(candidate, [case], trace=trace) for trace in (False, True))
-    uncapped = codes.submit(candidate, [case], trace=True).result()
+    uncapped = pool.submit(workload, candidate, case, (9, 0), trace=True).result()
     assert (uncapped.resources.occupancy or 0) < (plain.compiled.resources.occupancy or 0)
     before, after = plain.compiled.resources, traced.compiled.resources
     assert traced.compiled.stages and not plain.compiled.stages
     assert traced.key != plain.key
     assert after.occupancy == before.occupancy
     assert after.spill_bytes == before.spill_bytes
+
+
+def test_two_bodies_keep_the_occupancy_with_a_little_spilled(pool: CompilePool) -> None:
+    """48 registers a thread become 56 with both bodies; with a cap the traced one alone goes to memory."""
+    workload = load_workload("softmax")
+    case = workload.size_case(1024)
+    config = {"BLOCK": 128, "ROWS": 2, "VECTOR": 4, "CACHED": 4, "FAST": 0}
+    codes = Codes(workload, pool, (9, 0), LIMITS)
+    candidate = workload.candidate("cuda", config)
+    plain, traced = (codes.get(candidate, [case], trace=x, split=x).compiled for x in (False, True))
+    if "no ptxas" in traced.unsplit:
+        pytest.skip(traced.unsplit)
+    before, after = plain.resources, traced.resources
+    assert not traced.unsplit and after.occupancy == before.occupancy
+    assert 0 < after.local_bytes <= 32
+    lines = disassemble(traced.cubin)
+    spilled = [x.address for x in lines if x.text.startswith(("LDL", "STL"))]
+    marks = [x.address for x in lines if "SR_CLOCK" in x.text]
+    assert min(marks) < min(spilled) and max(spilled) < max(marks)

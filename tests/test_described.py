@@ -100,6 +100,7 @@ def test_a_profile_says_what_it_can_or_is_refused(tmp_path: Path, meta: dict[str
 @pytest.mark.parametrize(
     ("key", "fine", "strange_ones"),
     [
+        ("overhead", {**OVERHEAD, "recording": OVERHEAD}, [{**OVERHEAD, "recording": {"ratio": 2.0}}]),
         ("overhead", OVERHEAD, [{"ratio": 1.5}, {**OVERHEAD, "ci": [1.4]}, {**OVERHEAD, "ratio": "1"}, [1]]),
         (
             "device",

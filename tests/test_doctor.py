@@ -27,6 +27,7 @@ EXPECTED = {
     "ncu counter permission",
     "ncu-report",
     "nvdisasm",
+    "ptxas",
     "compute-sanitizer",
     "device cpu",
     "sandbox",

@@ -15,7 +15,7 @@ import warpdeck
 from warpdeck.core import doctor, sandbox
 from warpdeck.core.environment import is_secret
 from warpdeck.core.sandbox import Layer, Policy, Sandbox
-from warpdeck.core.toolchain import CompileRequest, disassembly
+from warpdeck.core.toolchain import CompileRequest, ToolchainError, assembler, disassembly
 from warpdeck.core.toolchain.cache import CompileCache
 from warpdeck.core.toolchain.process import CompileProcess
 from warpdeck.telemetry import process, sanitizer
@@ -69,7 +69,7 @@ def tool(tmp_path, monkeypatch):
     log = tmp_path / "environments"
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("ncu", "compute-sanitizer", "nvdisasm", "cuobjdump", "git", "unshare", "addr2line"):
+    for name in ("ncu", "compute-sanitizer", "nvdisasm", "ptxas", "cuobjdump", "git", "unshare", "addr2line"):
         program = folder / name
         program.write_text(f'#!/bin/sh\necho "tool={name}" >> {log}\nenv >> {log}\necho Version 1\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -109,6 +109,13 @@ def test_the_disassembler_gets_none(tool, monkeypatch):
     monkeypatch.setattr(disassembly, "find", lambda: Path(tool.parent / "bin" / "nvdisasm"))
     disassembly.disassemble(b"")
     told(tool, "nvdisasm")
+
+
+def test_the_assembler_gets_none(tool, monkeypatch):
+    monkeypatch.setattr(assembler, "find", lambda: Path(tool.parent / "bin" / "ptxas"))
+    with pytest.raises(ToolchainError):  # it writes no cubin
+        assembler.assemble("", (9, 0))
+    told(tool, "ptxas")
 
 
 def test_sandboxed_compile_processes_get_none(tool, tmp_path, monkeypatch):

@@ -112,15 +112,18 @@ def jobs(server: Imitation, name: str) -> list[dict[str, Any]]:
 def test_a_counting_launch_then_one_of_the_exact_size_then_both_timed(live: Any) -> None:
     server, _ = live(6)
     raw = traced(ctas=8)
-    first, second = jobs(server, "trace")
+    first, second, everywhere = jobs(server, "trace")
     assert (first["capacity"], second["capacity"]) == (0, 6)
+    assert (everywhere["capacity"], everywhere["cta_count"], everywhere["rows"]) == (6, 64, 64 * 2)
     assert second["bytes"]["rows"] == second["rows"] * row_bytes(6) == 16 * row_bytes(6)
     assert raw.records.shape == (16, 6) and raw.meta["capacity"] == 6
     timeline = decoded(raw)
     assert timeline.events == 16 * 6 and timeline.dropped == timeline.mispaired_count == 0
     assert timeline.clock.method == "fit" and timeline.clock.uncertainty_ns < 16
-    (pair,) = jobs(server, "pair")
-    assert pair["a"]["code"] == pair["b"]["code"] + "+trace"
+    pair, recording = jobs(server, "pair")
+    assert pair["a"]["code"] == pair["b"]["code"] + "+trace+split"
+    assert recording["a"]["code"] == recording["b"]["code"] + "+trace"
+    assert raw.meta["overhead"]["recording"]["ratio"] > 0
     assert [len(pair[side]["launches"][0]) for side in "ab"] == [5, 4]
     assert pair["a"]["launches"][0][4] == 4096
     assert raw.meta["overhead"]["ci"][0] <= raw.meta["overhead"]["ratio"] <= raw.meta["overhead"]["ci"][1]
@@ -184,3 +187,19 @@ def test_the_command_writes_and_records(live: Any, tmp_path: Path, capfd: pytest
     assert "again at the exact size" in err and "--capacity" not in err
     kept = folder / "imitation-softmax-classic-64.wdtrace"
     assert document["files"] == [str(file), str(kept)] and kept.is_file() and file.is_file()
+
+
+def test_where_every_cta_records_none_runs_the_untraced_code(live: Any) -> None:
+    server, _ = live(6)
+    for options in ({"ctas": None}, {"ctas": 64}):
+        raw = traced(**options)
+        assert "recording" not in raw.meta["overhead"]
+    assert [pair["a"]["code"].endswith("+trace") for pair in jobs(server, "pair")] == [True, True]
+    raw = traced(ctas=8, split=False)
+    assert jobs(server, "pair")[-2]["a"]["code"].endswith("+trace") and not raw.meta["warnings"]
+
+
+def test_rows_of_every_cta_that_take_too_much_are_not_made(live: Any) -> None:
+    server, _ = live(6)
+    raw = traced(ctas=8, limit_bytes=64 * row_bytes(6))
+    assert len(jobs(server, "trace")) == 2 and "recording" not in raw.meta["overhead"]

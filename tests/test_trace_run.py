@@ -51,7 +51,13 @@ def a_trace(**changed: Any) -> RawTrace:
         "ctas": {"traced": 16, "of": 1024},
         "warnings": [],
         "command": "again",
-        "overhead": {"untraced_ms": 0.01, "traced_ms": 0.0101, "ratio": 1.01, "ci": [1.005, 1.015]},
+        "overhead": {
+            "untraced_ms": 0.01,
+            "traced_ms": 0.0101,
+            "ratio": 1.01,
+            "ci": [1.005, 1.015],
+            "recording": {"untraced_ms": 0.01, "traced_ms": 0.0104, "ratio": 1.04, "ci": [1.03, 1.05]},
+        },
     }
     return replace(raw, meta={**meta, **changed})
 
@@ -149,22 +155,26 @@ def test_rows_are_aligned_and_apart(capacity: int) -> None:
     st.integers(1, 1024),
     st.one_of(st.none(), st.integers(1, 5000)),
     st.one_of(st.none(), st.integers(1, tracing.ALL_WARPS)),
+    st.integers(0, 5000),
 )
 def test_a_selection_lies_within_the_launch(
-    grid: tuple[int, int, int], threads: int, ctas: int | None, mask: int | None
+    grid: tuple[int, int, int], threads: int, ctas: int | None, mask: int | None, wave: int
 ) -> None:
     launch = Launch("k", grid, (threads, 1, 1))
     warps = -(-threads // 32)
     options = TraceOptions(ctas=ctas, warp_mask=mask)
     if mask is not None and not mask & ((1 << warps) - 1):
         with pytest.raises(UsageError, match="no such warp"):
-            select(launch, options)
+            select(launch, options, wave)
         return
-    chosen = select(launch, options)
+    chosen = select(launch, options, wave)
     total = grid[0] * grid[1] * grid[2]
     assert chosen.of == total
     assert chosen.count == min(total, ctas or total)
-    assert chosen.first + (chosen.count - 1) * chosen.stride < total
+    last = chosen.first + (chosen.count - 1) * chosen.stride
+    assert last < total
+    if wave and chosen.count <= total - wave:  # as many as run at a time come after the last one
+        assert last < total - wave
     assert chosen.stride * layout.stride_inverse(chosen.stride) % 2**32 == 1
     assert chosen.warp_mask < 1 << warps
     assert chosen.rows == chosen.count * bin(chosen.warp_mask).count("1")
@@ -284,7 +294,7 @@ def test_the_document(recorded: Path) -> None:
     for stage in found["stages"]:
         assert stage["count"] == 16 * 4 * 20
         assert {"total_ns", "p50_ns", "p95_ns", "share"} <= stage.keys()
-    assert found["overhead"]["ratio"] == 1.01
+    assert found["overhead"]["ratio"] == 1.01 and found["overhead"]["recording"]["ratio"] == 1.04
     assert found["config"] == CONFIG and found["variant"] == "classic" and found["case"] == "1024"
     assert found["device"]["recorded"] and found["device"]["date"] == "2026-11-29"
     assert found["ctas"] == {"traced": 16, "of": 1024}
@@ -296,6 +306,7 @@ def test_the_report_says_where_it_comes_from_and_what_it_costs(recorded: Path) -
     assert done.returncode == 0
     assert "recorded on Synthetic GPU, 2026-11-29; 16 of 1,024 CTAs, 64 warps" in done.stdout
     assert "tracing costs +1.00% (+0.50 to +1.50)" in done.stdout
+    assert "a CTA that records pays +4.00% (+3.00 to +5.00), by a launch in which all did" in done.stdout
     assert "10,240 events, 0 dropped, 0 mispaired; between SMs ±" in done.stdout
     assert "longest waits" in done.stdout and done.stderr == ""
 
@@ -417,3 +428,11 @@ def test_the_command_repeats_what_was_asked(isolated_home: Path) -> None:
 def test_the_device_of_a_trace_without_one_is_unknown() -> None:
     raw = replace(a_trace(), meta={})
     assert tracing.info_of(raw) == DeviceInfo("an unknown GPU", "")
+
+
+def test_a_recording_says_which_options_it_has_no_use_for(recorded: Path) -> None:
+    done = warpdeck("trace", "softmax", *DEVICE_OPTION, "--ctas", "all", "--warps", "0", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["ctas"]["traced"] == 16
+    assert done.stderr == (
+        "warpdeck: warning: a recorded trace is shown as it was recorded: without --ctas, --warps\n"
+    )

@@ -9,13 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
-from ..model import Candidate, Case
+from ..model import Candidate, Case, Resources
 from ..toolchain import Compiled, CompilePool
 from ..toolchain.requests import candidate_request
 from ..worker.session import Code
 from ..workload import Workload
 
 _REGISTER_STEP = 8  # a thread gets registers in steps of so many
+# Bytes a thread that two bodies may spill so that as many warps share an SM as without markers. The untraced
+# one fits as it is: it is the traced one that spills.
+_SPLIT_SPILL = 32
 
 
 class Codes:
@@ -35,19 +38,19 @@ class Codes:
         self._pool = pool
         self._cc = cc
         self._limits = limits
-        self._futures: dict[str, Future[Compiled]] = {}  # by `_key`
+        self._futures: dict[str, Future[Compiled]] = {}  # by candidate
         self._codes: dict[str, Code] = {}
 
-    def submit(self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False) -> Future[Compiled]:
+    def submit(self, candidate: Candidate, cases: Sequence[Case]) -> Future[Compiled]:
         """Compile, once. A launch that no device allows, or not this one, is refused without compiling."""
-        key = _key(candidate, trace)
+        key = candidate.id
         if key not in self._futures:
             refusal = self._refusal(candidate, cases)
             if refusal is not None:
                 refused: Future[Compiled] = Future()
                 refused.set_exception(refusal)
                 return refused
-            self._futures[key] = self._pool.submit(self._workload, candidate, cases[0], self._cc, trace=trace)
+            self._futures[key] = self._pool.submit(self._workload, candidate, cases[0], self._cc)
         return self._futures[key]
 
     def _refusal(self, candidate: Candidate, cases: Sequence[Case]) -> UsageError | None:
@@ -59,15 +62,18 @@ class Codes:
         too_much = next((x.shared for x in launches if x.shared > most), None)
         return None if too_much is None else UsageError(_too_much_shared(too_much, most))
 
-    def get(self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False) -> Code:
-        """Compiled code with the launches of these cases; `trace`: with its stage markers.
+    def get(
+        self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False, split: bool = False
+    ) -> Code:
+        """Compiled code with the launches of these cases; `trace`: with its stage markers; `split`: these
+        only in the blocks that a trace selects, where that can be.
 
         Raises CompileError, UsageError, ToolchainError.
         """
-        key = _key(candidate, trace)
+        key = candidate.id + "+trace" * trace + "+split" * split
         known = self._codes.get(key)
         if trace:
-            compiled = known.compiled if known else self._traced(candidate, cases)
+            compiled = known.compiled if known else self._traced(candidate, cases, split)
         else:
             compiled = self.submit(candidate, cases).result()
         launches = dict(known.launches) if known else {}
@@ -79,19 +85,26 @@ class Codes:
         self._codes[key] = code
         return code
 
-    def _traced(self, candidate: Candidate, cases: Sequence[Case]) -> Compiled:
+    def _traced(self, candidate: Candidate, cases: Sequence[Case], split: bool) -> Compiled:
         """With stage markers, and the occupancy of the kernel without them where that costs no spill: the few
         registers that markers take must not change how many warps share an SM."""
         plain = self.submit(candidate, cases).result()
-        traced = self.submit(candidate, cases, trace=True).result()
-        before, after = plain.resources, traced.resources
-        if before.occupancy is None or after.occupancy is None or after.occupancy >= before.occupancy:
+        request = candidate_request(self._workload, candidate, self._cc, trace=True, split=split)
+        before = plain.resources
+        traced = self._pool.submit_request(request, plain.launches).result()
+        if not _lost(before, traced):
             return traced
-        request = candidate_request(self._workload, candidate, self._cc, trace=True)
         request = replace(request, reg_cap=-(-before.registers // _REGISTER_STEP) * _REGISTER_STEP)
-        capped = self._pool.submit_request(request, traced.launches).result()
-        better = (capped.resources.occupancy or 0) > after.occupancy
-        return capped if better and capped.resources.spill_bytes <= after.spill_bytes else traced
+        capped = self._pool.submit_request(request, plain.launches).result()
+        better = (capped.resources.occupancy or 0) > (traced.resources.occupancy or 0)
+        more = capped.resources.local_bytes - max(traced.resources.local_bytes, before.local_bytes)
+        if better and more <= (_SPLIT_SPILL if split else 0):
+            traced = capped
+        if split and _lost(before, traced):
+            whole = self._traced(candidate, cases, split=False)
+            if not _lost(before, whole):
+                return replace(whole, unsplit="with both bodies in it, fewer of its warps fit on an SM")
+        return traced
 
     def problem(self, code: Code, cases: Sequence[Case]) -> str | None:
         """Why a launch can't work on this device; None if it can."""
@@ -107,8 +120,10 @@ class Codes:
         return None
 
 
-def _key(candidate: Candidate, trace: bool) -> str:
-    return f"{candidate.id}+trace" if trace else candidate.id
+def _lost(before: Resources, traced: Compiled) -> bool:
+    """Whether fewer warps share an SM than without markers."""
+    after = traced.resources.occupancy
+    return before.occupancy is not None and after is not None and after < before.occupancy
 
 
 def _too_much_shared(nbytes: int, most: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from .codes import Codes
 
 _CHUNK_BYTES = 32 << 20
 _PAIR_S = 3.0  # for timing both kernels
+_EVERYWHERE_S = 1.0  # the same where every CTA records
+_EVERYWHERE_BYTES = 256 << 20  # of rows, for no more than a time
 _PAIR_BLOCKS = (20, 128)
 _PAIR_WARMUP = 10
 _SIZINGS = 3
@@ -48,8 +50,12 @@ class Selection:
         return self.count * self.warp_mask.bit_count()
 
 
-def select(launch: Launch, options: TraceOptions) -> Selection:
-    """The CTAs and warps of a launch that the options ask for. Raises UsageError if no warp is left."""
+def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
+    """The CTAs and warps of a launch that the options ask for. Raises UsageError if no warp is left.
+
+    `wave`: how many CTAs run at a time, 0 if that isn't known. Of a launch of more than one wave those are
+    chosen that others follow: what one takes longer because it records must not delay the launch's end.
+    """
     total, warps = math.prod(launch.grid), -(-math.prod(launch.block) // 32)
     mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
     if not mask:
@@ -57,7 +63,8 @@ def select(launch: Launch, options: TraceOptions) -> Selection:
     if total >> 32:
         raise UsageError(f"{launch.entry} has {total:,} CTAs; a trace numbers up to 2^32 - 1")
     count = total if options.ctas is None else min(options.ctas, total)
-    stride = max(1, total // count)
+    followed = total - wave if wave else 0
+    stride = max(1, (followed if followed >= count else total) // count)
     if stride % 2 == 0:
         stride -= 1  # an even one would meet the same few SMs again and again, and has no inverse
     return Selection(0, stride, count, mask, total)
@@ -75,15 +82,17 @@ class Probe:
     def trace(self, candidate: Candidate, case: Case, options: TraceOptions) -> RawTrace:
         """Trace one launch in a fresh worker. Raises as `core.tracing.trace`."""
         plain = self._codes.get(candidate, [case])
-        traced = self._codes.get(candidate, [case], trace=True)
-        problem = self._codes.problem(traced, [case])
-        if problem:
-            raise UsageError(f"{self._workload.name}, case {case.name}: can't be traced: {problem}")
-        launches = traced.launches[case.name]
+        launches = plain.launches[case.name]
         if not 0 <= options.launch < len(launches):
             raise UsageError(f"there is no launch {options.launch}: the candidate has {len(launches)}")
         launch = launches[options.launch]
-        selection = select(launch, options)
+        fit = plain.compiled.occupancy(launch)
+        selection = select(launch, options, fit.blocks * (self._info.sm_count or 0) if fit else 0)
+        split = options.split and selection.count < selection.of
+        traced = self._codes.get(candidate, [case], trace=True, split=split)
+        problem = self._codes.problem(traced, [case])
+        if problem:
+            raise UsageError(f"{self._workload.name}, case {case.name}: can't be traced: {problem}")
         handle = self._session.fresh()
         try:
             run = _Run(self._session, handle, traced, case, options, selection)
@@ -92,7 +101,10 @@ class Probe:
             meta |= {"capacity": capacity, "anchored_sms": len(np.unique(anchors["sm"]))}
             meta |= resources_of(plain, traced, launch)
             if options.overhead:
+                self._check(handle, plain, case)
                 meta["overhead"] = run.overhead(plain, headers)
+                if capacity and selection.count < selection.of:
+                    meta["overhead"] |= self._everywhere(handle, candidate, case, options, plain, capacity)
         except WorkerFault as fault:
             raise WarpdeckError(
                 f"tracing {self._workload.name}, case {case.name}: {fault.status}: {fault.message}"
@@ -100,6 +112,34 @@ class Probe:
         finally:
             self._session.retire(handle)
         return RawTrace(headers, records, anchors, traced.compiled.stages, meta)
+
+    def _check(self, handle: WorkerHandle, plain: Code, case: Case) -> None:
+        verdict = self._session.check(handle, plain, case, self._session.any_draw(case))
+        if verdict.status is not Status.OK:
+            raise VerificationError(f"case {case.name}: the untraced kernel is wrong: {verdict.reason}")
+
+    def _everywhere(
+        self,
+        handle: WorkerHandle,
+        candidate: Candidate,
+        case: Case,
+        options: TraceOptions,
+        plain: Code,
+        capacity: int,
+    ) -> dict[str, Any]:
+        """`recording`: what a CTA that records pays, by the time of a launch in which all do; {} where that
+        takes too much memory."""
+        launch = plain.launches[case.name][options.launch]
+        every = replace(options, ctas=None, capacity=capacity)
+        selection = select(launch, every)
+        if selection.rows * row_bytes(capacity) > min(_EVERYWHERE_BYTES, options.limit_bytes):
+            return {}
+        traced = self._codes.get(candidate, [case], trace=True)
+        run = _Run(self._session, handle, traced, case, every, selection)
+        headers = run.launch(capacity)[0]
+        cost = run.overhead(plain, headers, _EVERYWHERE_S)
+        kept = ("untraced_ms", "traced_ms", "ratio", "ci", "blocks")
+        return {"recording": {key: cost[key] for key in kept}}
 
     def _meta(
         self, candidate: Candidate, case: Case, launch: Launch, selection: Selection, options: TraceOptions
@@ -195,12 +235,9 @@ class _Run:
         anchors = np.array(view(files["anchors"], (anchors_bytes(blocks) // layout.ANCHOR.itemsize,), "V24"))
         return headers, records, anchors.view(layout.ANCHOR)
 
-    def overhead(self, plain: Code, headers: NDArray[Any]) -> dict[str, Any]:
-        """Time the untraced kernel against the traced one, interleaved in this context."""
+    def overhead(self, plain: Code, headers: NDArray[Any], seconds: float = _PAIR_S) -> dict[str, Any]:
+        """Time the untraced kernel against the traced one, interleaved in this context, so long at most."""
         case, session = self._case, self._session
-        verdict = session.check(self._handle, plain, case, session.any_draw(case))
-        if verdict.status is not Status.OK:
-            raise VerificationError(f"case {case.name}: the untraced kernel is wrong: {verdict.reason}")
         closed = headers[headers["magic"] == layout.MAGIC_CLOSED]
         span_s = float(closed["time_end"].max() - closed["time_begin"].min()) / 1e9 if len(closed) else 0.0
         each_s = span_s + (1e-4 if self._options.cache is CacheMode.COLD else 1e-5)
@@ -211,7 +248,7 @@ class _Run:
             "a": {"code": self._code.key, "launches": self._launches},
             "b": {k: untraced[k] for k in ("code", "launches")},
             "cache": str(self._options.cache),
-            "blocks": max(low, min(high, int(_PAIR_S / (4 * each_s)))),
+            "blocks": max(low, min(high, int(seconds / (4 * each_s)))),
             "warmup": _PAIR_WARMUP,
         }
         answer, labels = session.watched(self._handle, "pair", job, case)
@@ -270,9 +307,11 @@ def read_rows(path: Path, rows: int, capacity: int) -> tuple[NDArray[Any], NDArr
 def resources_of(plain: Code, traced: Code, launch: Launch) -> dict[str, Any]:
     """What tracing took from the kernel: `resources` of both, and `warnings` where it matters."""
     before, after = (code.compiled.with_launches([launch]).resources for code in (plain, traced))
+    whole = traced.compiled.unsplit
+    notes = [f"CTAs that aren't traced run the stage markers too: {whole}"] if whole else []
     return {
         "resources": {"traced": after.to_json(), "untraced": before.to_json()},
-        "warnings": changes(before, after),
+        "warnings": [*changes(before, after), *notes],
     }
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from . import assembler
 from .abi import DESCRIPTOR, item_bytes
 from .cache import CompileCache, pack, unpack
-from .compiled import Compiled, CompileError, CompileRequest
+from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
 from .cubin import Cubin, KernelInfo
 from .sources import request_key, source_files
+from .split import SplitError, split
 
 _STAGE_NAMES = "wd_stage_names"  # the variable that trace.cuh's WD_STAGES defines
 
@@ -38,6 +40,8 @@ def build(
     now = source_files(request)
     if files is not None and dict(files) != now:
         raise CompileError(f"{request.file} changed while it was being compiled; evaluate it again")
+    if request.split:
+        return _split(request, now, cache)
     stages: tuple[str, ...] = ()
     if request.language == "numba":
         cubin, ptx, log, stages = _numba(request, now, cache)
@@ -70,6 +74,37 @@ def build(
         ptx=ptx,
         seconds=time.perf_counter() - start,
         stages=stages,
+    )
+
+
+def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None) -> Compiled:
+    """Both builds in one; the traced one with `unsplit` where that can't be."""
+    both = replace(request, split=False, lineinfo=False, ptx=request.language == "numba")
+    traced, plain = (build(replace(both, trace=trace), files, cache) for trace in (True, False))
+    try:
+        if request.confined:
+            raise SplitError("code of others is compiled in a sandbox, which starts no assembler")
+        if any("ptxas" in option.lower() for option in request.options):
+            raise SplitError("the variant has options of the assembler")
+        symbols = {
+            info.symbol: plain.kernels[entry].symbol
+            for entry, info in traced.kernels.items()
+            if info.parameters != plain.kernels[entry].parameters
+        }
+        ptx = split(traced.ptx or "", plain.ptx or "", symbols)
+        cubin, log = assembler.assemble(ptx, request.cc, reg_cap=request.reg_cap)
+    except (SplitError, CompileError, ToolchainError) as error:
+        return replace(traced, unsplit=str(error))
+    parsed = Cubin(cubin)
+    kernels = {entry: parsed.info(info.symbol, log) for entry, info in traced.kernels.items()}
+    return replace(
+        traced,
+        cubin=cubin,
+        kernels=kernels,
+        code_hash=parsed.code_hash([info.symbol for info in kernels.values()]),
+        log=log,
+        ptx=ptx,
+        seconds=traced.seconds + plain.seconds,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ...telemetry.occupancy import LIMITS, MAX_BLOCK, max_threads_per_block, occupancy
+from ...telemetry.occupancy import LIMITS, MAX_BLOCK, Occupancy, max_threads_per_block, occupancy
 from ..errors import WarpdeckError
 from ..model import Launch, Resources, Value
 from .cache import pack, unpack
@@ -52,6 +53,8 @@ class CompileRequest:
     confined: bool = False
     # With the stage markers compiled in: a trace's descriptor comes after the parameters.
     trace: bool = False
+    # Traced, and blocks that the descriptor doesn't select run the untraced code (`split.py`).
+    split: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, for the compile process and the key."""
@@ -86,6 +89,7 @@ class Compiled:
     seconds: float = 0.0  # spent compiling, also where the result came from the cache
     cached: bool = False
     stages: tuple[str, ...] = ()  # where traced: the stages' names; the first has id 1
+    unsplit: str = ""  # where it was to be split and isn't: why
     launches: tuple[Launch, ...] = ()  # of the case it was compiled for; the first gives `resources`
 
     @property
@@ -118,18 +122,17 @@ class Compiled:
             code_bytes=info.code_bytes,
             code_hash=self.code_hash,
         )
-        if launch is None or self.cc not in LIMITS:
-            return resources
-        x, y, z = launch.block
-        fit = occupancy(
-            self.cc,
-            info.registers,
-            x * y * z,
-            info.shared_bytes,
-            launch.shared,
-            info.barriers,
-        )
-        return replace(resources, occupancy=fit.occupancy, limiter=fit.limiter)
+        fit = None if launch is None else self.occupancy(launch)
+        return resources if fit is None else replace(resources, occupancy=fit.occupancy, limiter=fit.limiter)
+
+    def occupancy(self, launch: Launch) -> Occupancy | None:
+        """How many blocks of a launch share an SM; None for an architecture without known limits."""
+        if self.cc not in LIMITS:
+            return None
+        info = self.kernels[launch.entry]
+        threads = math.prod(launch.block)
+        shared = (info.shared_bytes, launch.shared)
+        return occupancy(self.cc, info.registers, threads, *shared, info.barriers)
 
     def with_launches(self, launches: Sequence[Launch]) -> Compiled:
         """The same code for another case's launches.
@@ -154,6 +157,7 @@ class Compiled:
             "seconds": self.seconds,
             "has_ptx": self.ptx is not None,
             "stages": list(self.stages),
+            "unsplit": self.unsplit,
         }
         texts = [zlib.compress(text.encode(), 1) for text in (self.log, self.ptx or "")]
         return pack(header, [self.cubin, *texts])
@@ -176,6 +180,7 @@ class Compiled:
             ptx=_inflated(ptx) if header["has_ptx"] else None,
             seconds=header["seconds"],
             stages=tuple(header["stages"]),
+            unsplit=header["unsplit"],
         )
 
 

@@ -10,9 +10,16 @@ from .compiled import CompileRequest
 
 
 def candidate_request(
-    workload: Workload, candidate: Candidate, cc: tuple[int, int], *, ptx: bool = False, trace: bool = False
+    workload: Workload,
+    candidate: Candidate,
+    cc: tuple[int, int],
+    *,
+    ptx: bool = False,
+    trace: bool = False,
+    split: bool = False,
 ) -> CompileRequest:
-    """The compile of a candidate for a compute capability; `trace`: with its stage markers.
+    """The compile of a candidate for a compute capability; `trace`: with its stage markers; `split`: these
+    only in the blocks that a trace selects.
 
     Raises UsageError for an unknown variant, or a source that can't be read.
     """
@@ -33,6 +40,7 @@ def candidate_request(
         ),
         ptx=ptx and variant.language == "numba",
         trace=trace,
+        split=split,
         confined=confined,
         # The sandbox can't read the user's folders: the text goes there, and nothing beside it.
         text=variant.source() if confined and variant.language == "cuda" else None,

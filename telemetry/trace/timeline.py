@@ -116,7 +116,8 @@ class Timeline:
 
     `meta` has, as far as known: workload, variant, config, case, params, kernel, grid, block, device
     (`DeviceInfo.to_json()`), date, command, capacity, ctas {traced, of}, resources {traced, untraced},
-    overhead {untraced_ms, traced_ms, ratio, ci [lo, hi]}, instance (which launch).
+    overhead {untraced_ms, traced_ms, ratio, ci [lo, hi], recording}, instance (which launch). The overhead's
+    `recording` holds the same of a launch in which every CTA recorded, where only some did.
     """
 
     stages: tuple[str, ...]

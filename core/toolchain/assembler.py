@@ -1,0 +1,63 @@
+"""PTX to cubin through NVIDIA's assembler, as NVRTC does it. No GPU.
+
+nvJitLink compiles PTX apart from the program that it becomes part of, which gives other code: it doesn't know
+where shared memory lies. The assembler comes with the wheel `nvidia-cuda-nvcc` (extra `cuda`), else with a
+CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from ..environment import without_secrets
+from .compiled import CompileError, ToolchainError
+
+TIMEOUT_S = 60.0
+
+
+def find() -> Path:
+    """The assembler's program. Raises ToolchainError where there is none."""
+    for entry in dict.fromkeys([*sys.path, sysconfig.get_path("purelib")]):
+        for tool in sorted(Path(entry or ".").glob("nvidia/*/bin/ptxas")):
+            return tool
+    found = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
+    if found is None:
+        raise ToolchainError("no ptxas here: pip install nvidia-cuda-nvcc, or install a CUDA toolkit")
+    return Path(found)
+
+
+def assemble(ptx: str, cc: tuple[int, int], *, reg_cap: int = 0) -> tuple[bytes, str]:
+    """A program's cubin and the assembler's verbose log.
+
+    Raises:
+        CompileError: it refuses the text, or is too old for it.
+        ToolchainError: it is missing, or hangs.
+    """
+    tool = find()
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx, encoding="utf-8")
+        command = [str(tool), "-v", f"-arch=sm_{cc[0]}{cc[1]}", str(source), "-o", str(target)]
+        if reg_cap:
+            command.append(f"-maxrregcount={reg_cap}")
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                env=without_secrets(),
+                check=False,
+            )
+            log = done.stdout + done.stderr
+            if done.returncode != 0:
+                said = log.replace(f"{source}, ", "").strip().splitlines()
+                raise CompileError(said[0] if said else f"ptxas: exit code {done.returncode}", log)
+            return target.read_bytes(), log
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError(f"{tool}: {error}") from None
