@@ -105,6 +105,9 @@ def _write(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         raise ReaderGone from None
+    except OSError as problem:  # a full disk behind `> file`
+        problem.filename = problem.filename or "stdout"
+        raise
 
 
 def _plain(value: Any) -> Any:

@@ -362,6 +362,14 @@ def test_sessions(tmp_path: Path) -> None:
     assert warpdeck("sessions", "rm", "again", "-y").stdout == "again\n"
 
 
+def test_a_full_disk_behind_stdout_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "warpdeck", "config", "path"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.RUN_FAILED
+    assert done.stderr == "warpdeck: error: stdout: No space left on device\n"
+
+
 def test_damage_is_told_in_a_list_and_refused_by_name(isolated_home: Path, tmp_path: Path) -> None:
     folder = isolated_home / "sessions" / "broken"
     folder.mkdir(parents=True)
