@@ -365,7 +365,9 @@ def test_sessions(tmp_path: Path) -> None:
 def test_a_full_disk_behind_stdout_is_told() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "warpdeck", "config", "path"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
     assert done.returncode == ExitCode.RUN_FAILED
     assert done.stderr == "warpdeck: error: stdout: No space left on device\n"
 
