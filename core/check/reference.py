@@ -27,6 +27,7 @@ LARGE_PRODUCT = 2048**3  # m·n·k above which a product is sampled
 SAMPLED = 64  # rows, and columns
 PROBES = 4  # of Freivalds' test; each sees any single wrong element, and half of those that could cancel
 SCALE_PROBES = 16  # to estimate a row's norm of error scales
+GLANCE = 1 << 12  # elements that tell most wrong outputs
 AGREEMENT = 1e-12  # between `operands` and `reference`, in units of the error scale
 
 F64 = NDArray[np.float64]
@@ -48,12 +49,12 @@ class FullExpected:
         if not isinstance(other, FullExpected):
             return False
         with np.errstate(all="ignore"):
-            start = other.values.reshape(-1)[:CHUNK].astype(dtype)
+            start = other.values.reshape(-1)[:GLANCE].astype(dtype)
             return self.glance(start, tolerance).ok and self.judge(other.values.astype(dtype), tolerance).ok
 
     def glance(self, actual: NDArray[Any], tolerance: Tolerance) -> Comparison:
         """Compare the first elements only; finds most wrong outputs at no cost."""
-        part = slice(0, CHUNK)
+        part = slice(0, GLANCE)
         scale = None if self.scale is None else self.scale.reshape(-1)[part]
         return compare(actual.flat[part], self.values.reshape(-1)[part], tolerance, scale)
 
@@ -280,17 +281,24 @@ class References:
         if d is not None:
             row_values, column_values = row_values + d[rows], column_values + d[:, columns]
             action = action + d @ signs
-        a, b, d = np.abs(a), np.abs(b), None if d is None else np.abs(d)
         # Row sums bound the norm from below; random signs estimate it where scales vary along a row.
         probes = np.hstack([np.full((n, 1), 1 / np.sqrt(n)), rng.choice((-1.0, 1.0), (n, SCALE_PROBES))])
-        seen = a @ (b @ probes) + (0 if d is None else d @ probes)
-        norms = np.maximum(seen[:, 0], np.sqrt(np.mean(seen[:, 1:] ** 2, axis=1)))
-        row_scale, column_scale = a[rows] @ b, a @ b[:, columns]
+        seen = _magnitudes(a, _magnitudes(b, probes))
+        row_scale = _magnitudes(b.T, np.abs(a[rows]).T).T
+        column_scale = _magnitudes(a, np.abs(b[:, columns]))
         if d is not None:
-            row_scale, column_scale = row_scale + d[rows], column_scale + d[:, columns]
+            seen = seen + _magnitudes(d, probes)
+            row_scale, column_scale = row_scale + np.abs(d[rows]), column_scale + np.abs(d[:, columns])
+        norms = np.maximum(seen[:, 0], np.sqrt(np.mean(seen[:, 1:] ** 2, axis=1)))
         return SampledProduct(
             rows, columns, row_values, row_scale, column_values, column_scale, signs, action, norms
         )
+
+
+def _magnitudes(a: F64, x: F64) -> F64:
+    """|a| @ x, without a copy of all of a."""
+    height = max(8 * CHUNK // a.shape[1], 1)
+    return np.vstack([np.abs(a[i : i + height]) @ x for i in range(0, len(a), height)])
 
 
 def _product_scale(a: F64, b: F64, d: F64 | None) -> F64:
