@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from ..errors import WarpdeckError
-from ..model import Case, Trust
+from ..model import Case, Role, Trust
 from ..workload import Workload
 from .inputs import POOL
 from .plan import CheckPlan
@@ -54,7 +54,8 @@ class ReadyPlan:
     def _draw(self, cases: Sequence[Case]) -> None:
         with suppress(WarpdeckError):  # whoever needs the draw hears of it
             for case in cases:
-                for k in draws(self.plan.workload, case):
+                again = range(POOL, 2 * POOL) if case.role is Role.CORRECTNESS else ()  # partly changed
+                for k in (*draws(self.plan.workload, case), *again):
                     if self._closed.is_set():
                         return
                     self.plan.prepare(case, (k,))
@@ -77,7 +78,7 @@ class Plans:
     """Makes plans, also of workloads whose turn comes later."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="warpdeck-inputs")
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="warpdeck-inputs")
         self._waiting: list[tuple[object, ReadyPlan]] = []
 
     def begin(self, workload: Workload, cases: Sequence[Case], seed: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..model import Case, CheckResult, Role, Status
+from ..model import Case, CheckResult, Role, Status, Trust
 from ..workload import Tolerance, Workload
 from .compare import Comparison
 from .controls import controls, require_strong
@@ -65,7 +65,10 @@ class CheckPlan:
         self._inputs = InputData(workload, self._store, entropy, self._functions.make_inputs)
         self._draws: dict[tuple[str, int], tuple[Arrays, Expected]] = {}
         self._accepted: dict[str, set[str]] = {}
+        # Cases are independent, but what a user wrote may not be made for several threads.
         self._lock = threading.RLock()
+        apart = self.cases if workload.trust is Trust.BUNDLED else ()
+        self._locks = {name: threading.RLock() for name in apart}
 
     def inputs(self, case: Case, k: int) -> Arrays:
         """Every `in` and `inout` buffer's contents before the kernel runs, for draw k.
@@ -114,8 +117,7 @@ class CheckPlan:
         """
         for case in self.cases.values():
             self.prepare(case)
-        with self._lock:
-            require_strong({n: self._accepted[n] for n in self.cases}, self.cases, self.workload.name)
+        require_strong({n: self._accepted[n] for n in self.cases}, self.cases, self.workload.name)
 
     def stop(self) -> None:
         """End the reference's sandbox, if it has one: whoever waits for a result gets an error."""
@@ -142,7 +144,7 @@ class CheckPlan:
         draw = self._draws.get((case.name, k))
         if draw is not None:
             return draw
-        with self._lock:
+        with self._locks.get(case.name, self._lock):
             if (case.name, k) not in self._draws:
                 self._draws[case.name, k] = self._new_draw(case, k)
             return self._draws[case.name, k]
@@ -164,7 +166,8 @@ class CheckPlan:
 
     def _accepted_by(self, case: Case, inputs: Arrays, expected: Expected) -> set[str]:
         """Names of the controls that a new draw accepts; those from other draws if there are any yet."""
-        others = [d[1] for (name, j), d in self._draws.items() if name == case.name and j < POOL]
+        known = (self._draws.get((case.name, j)) for j in range(POOL))
+        others = [draw[1] for draw in known if draw is not None]
         outputs, shapes = self._references.outputs, self.workload.shapes(case)
         accepted: set[str] = set()
         for tolerance in self._tolerances(case):
