@@ -19,7 +19,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .ticks import log_ticks, power_labels, tick_labels, ticks
+from .ticks import log_labels, log_ticks, power_labels, tick_labels, ticks
 
 DOT_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
 BRAILLE = 0x2800
@@ -243,7 +243,7 @@ def draw(
     if powers:
         levels = [level for level in levels if level == round(level)]
     label = power_labels if powers else tick_labels
-    names = [f"{10**level:.4g}" for level in levels] if log_y else label(levels)
+    names = (log_labels if log_y else label)(levels)
     names = [name + y_unit for name in names]
     gutter = max((len(n) for n in names), default=1) + 1
     plot_cols = width - gutter

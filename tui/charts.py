@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..sessions.drawing import ADVANCE, Drawing, text_width
 from . import braille
 from .braille import Series, Shape
-from .ticks import log_ticks, power_labels, tick_labels, ticks
+from .ticks import log_labels, log_ticks, power_labels, tick_labels, ticks
 
 INK, FAINT, GRID = "#202020", "#707070", "#e4e4e4"
 # Okabe and Ito's colours, which the colour-blind tell apart; shapes differ too.
@@ -115,7 +115,7 @@ class Chart:
     def _axes(self, drawing: Drawing, limits: tuple[float, float, float, float]) -> None:
         x_low, x_high, y_low, y_high = limits
         levels = (log_ticks if self.log else ticks)(y_low, y_high, 8)
-        names = [f"{10**v:.4g}" for v in levels] if self.log else tick_labels(levels)
+        names = (log_labels if self.log else tick_labels)(levels)
         marks = [t for t in ticks(x_low, x_high, 10) if self.powers or t == round(t)]
         under = tick_labels(marks)
         if self.powers:

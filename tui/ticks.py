@@ -46,6 +46,12 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     return [f"{v / divisor:.{min(decimals, 4)}f}{suffix if v else ''}" for v in values]
 
 
+def log_labels(logarithms: Sequence[float]) -> list[str]:
+    """The values whose decimal logarithms these are, without exponents where a few zeros do."""
+    values = [10.0**v for v in logarithms]
+    return [f"{v:.0f}" if 1e3 <= v < 1e7 else f"{v:.4g}" for v in values]
+
+
 def power_labels(exponents: Sequence[float]) -> list[str]:
     """Labels of powers of ten, for logarithmic axes: "0.1", "100", "10k", "1T"."""
     labels = []

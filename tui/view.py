@@ -262,7 +262,7 @@ def gauge_view(state: RunState, replay: bool, now: float) -> GaugeView:
         return GaugeView(f"GPU {device.spec}", facts(device), "no sample yet")
     age = now - state.sample.get("t", now)
     if replay:
-        note = "as sampled during the run"
+        note = "sampled in the run"
     elif state.lifecycle.final:
         note = "last sample of the run"
     else:
