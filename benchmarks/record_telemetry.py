@@ -1,10 +1,11 @@
 """Record what `trace` and `profile` show on a recorded device, on a live GPU; prints what it found.
 
-    python benchmarks/record_telemetry.py [--size 1024] [--out kernels]
+    python benchmarks/record_telemetry.py [--size 1024] [--out kernels] [--traces]
 
 For every bundled workload and variant: a trace (16 CTAs, its cost measured) and a profile with the set
 `full`. Of the spaces that are recorded the best configuration of the recording is taken (of `classic` the
-baseline), of the others the best of 12 drawn ones, timed here beside the vendor's library.
+baseline), of the others the best of 12 drawn ones, timed here beside the vendor's library. With `--traces`
+only the traces are recorded again, of the configurations that they have.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from bandwidth import recorded_best
 
 from warpdeck.core.model import CacheMode, Candidate, Case, Evaluation, Protocol
 from warpdeck.core.profiling import profile
-from warpdeck.core.tracing import TraceOptions, decoded, record
+from warpdeck.core.tracing import TraceOptions, decoded, record, recorded_traces
 from warpdeck.core.workload import Workload
 from warpdeck.kernels import load_workload
+from warpdeck.kernels.loader import BUNDLED
 from warpdeck.kernels.recorder import short_name
 from warpdeck.kernels.recordings import open_device
 from warpdeck.sessions.profiles import keep
@@ -61,10 +63,21 @@ def chosen(workload: Workload, case: Case, backend: Any, size: int) -> dict[str,
     return found
 
 
+def again(workload: Workload, folder: Path, size: int) -> dict[str, Candidate]:
+    """What is traced in the recordings of a folder, by space."""
+    found: dict[str, Candidate] = {}
+    for trace in recorded_traces(sorted(folder.glob("*.wdtrace")), workload.name, "recorded"):
+        if trace.case == str(size):
+            space = next(s.name for s in workload.spaces.values() if s.variant == trace.variant)
+            found[space] = workload.candidate(space, dict(trace.config))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="record traces and profiles of the bundled kernels")
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "kernels")
+    parser.add_argument("--traces", action="store_true", help="only the traces, as they are recorded")
     options = parser.parse_args()
     device: Any = open_device("cuda:0")
     label = short_name(device.info.name)
@@ -73,20 +86,26 @@ def main() -> None:
         case = workload.size_case(options.size)
         folder = options.out / name / "recordings"
         backend = device.prepare(workload, space="full", cases=[case], seed=1)
-        candidates = chosen(workload, case, backend, options.size)
+        if options.traces:
+            candidates = again(workload, BUNDLED / name / "recordings", options.size)
+        else:
+            candidates = chosen(workload, case, backend, options.size)
         for space, candidate in candidates.items():
             raw = backend.trace(candidate, case, TraceOptions())
             path = record(raw, folder, label)
             timeline = decoded(raw)
-            cost = raw.meta["overhead"]["ratio"] - 1
+            cost = raw.meta["overhead"]
+            kernel, cta = (f"{c['ratio'] - 1:+.1%}" for c in (cost, cost.get("recording", cost)))
             print(
                 f"{path.name}: {timeline.events} events, {timeline.mispaired_count} mispaired,"
                 f" {timeline.dropped} dropped, ±{timeline.clock.uncertainty_ns:.1f} ns,"
-                f" {timeline.clock.method} {timeline.clock.reason}, cost {cost:+.1%},"
+                f" {timeline.clock.method} {timeline.clock.reason}, cost {kernel}, of a CTA {cta},"
                 f" {path.stat().st_size} bytes, {space}",
                 flush=True,
             )
         backend.close()
+        if options.traces:
+            continue
         start = time.perf_counter()
         results = profile(workload, device, list(candidates.values()), case, set="full", timeout_s=120)
         took = time.perf_counter() - start

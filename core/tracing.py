@@ -45,7 +45,8 @@ class TraceOptions:
     cache: CacheMode = CacheMode.COLD  # state of the L2 before the traced launch, and while both are timed
     launch: int = 0  # which launch of a candidate that has several
     limit_bytes: int = 1 << 30  # of all rows together
-    split: bool = True  # CTAs that aren't traced run the untraced code, where that can be
+    # Whether CTAs that aren't traced run the untraced code, if that can be; None: where it costs less.
+    split: bool | None = None
 
     def __post_init__(self) -> None:
         if self.ctas is not None and self.ctas < 1:

@@ -111,7 +111,7 @@ def jobs(server: Imitation, name: str) -> list[dict[str, Any]]:
 
 def test_a_counting_launch_then_one_of_the_exact_size_then_both_timed(live: Any) -> None:
     server, _ = live(6)
-    raw = traced(ctas=8)
+    raw = traced(ctas=8, split=True)
     first, second, everywhere = jobs(server, "trace")
     assert (first["capacity"], second["capacity"]) == (0, 6)
     assert (everywhere["capacity"], everywhere["cta_count"], everywhere["rows"]) == (6, 64, 64 * 2)
@@ -189,14 +189,30 @@ def test_the_command_writes_and_records(live: Any, tmp_path: Path, capfd: pytest
     assert document["files"] == [str(file), str(kept)] and kept.is_file() and file.is_file()
 
 
-def test_where_every_cta_records_none_runs_the_untraced_code(live: Any) -> None:
+def test_untraced_code_runs_where_others_dont_wait_for_what_records(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch has 64 CTAs; an SM takes 32 of them."""
     server, _ = live(6)
+
+    def split(**options: Any) -> tuple[bool, int]:
+        raw = traced(overhead=False, capacity=6, **options)
+        code = jobs(server, "trace")[-1]["code"]
+        return code.endswith("+split"), raw.meta["ctas"]["stride"]
+
+    assert split(ctas=8) == (False, 7)  # four SMs: all run at a time
+    assert split(ctas=8, split=True) == (True, 7)
+    monkeypatch.setitem(imitation.FACTS, "sm_count", 1)
+    assert split(ctas=8) == (True, 3)  # the last 32 start when others have ended
+    assert split(ctas=8, split=False) == (False, 3)
+    assert split(ctas=33) == split(ctas=33, split=None) == (False, 1)
+    assert split(ctas=None) == split(ctas=64, split=True) == (False, 1)
+
+
+def test_where_every_cta_records_that_is_the_only_cost(live: Any) -> None:
+    live(6)
     for options in ({"ctas": None}, {"ctas": 64}):
-        raw = traced(**options)
-        assert "recording" not in raw.meta["overhead"]
-    assert [pair["a"]["code"].endswith("+trace") for pair in jobs(server, "pair")] == [True, True]
-    raw = traced(ctas=8, split=False)
-    assert jobs(server, "pair")[-2]["a"]["code"].endswith("+trace") and not raw.meta["warnings"]
+        assert "recording" not in traced(**options).meta["overhead"]
 
 
 def test_rows_of_every_cta_that_take_too_much_are_not_made(live: Any) -> None:

@@ -43,6 +43,9 @@ class Selection:
     count: int
     warp_mask: int
     of: int  # CTAs of the launch
+    # Whether others don't wait for them. Where all CTAs run side by side the launch is as slow as those that
+    # record, and these are slower beside others that run other code.
+    split: bool
 
     @property
     def rows(self) -> int:
@@ -67,7 +70,7 @@ def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
     stride = max(1, (followed if followed >= count else total) // count)
     if stride % 2 == 0:
         stride -= 1  # an even one would meet the same few SMs again and again, and has no inverse
-    return Selection(0, stride, count, mask, total)
+    return Selection(0, stride, count, mask, total, count < total and (not wave or followed >= count))
 
 
 class Probe:
@@ -88,8 +91,10 @@ class Probe:
         launch = launches[options.launch]
         fit = plain.compiled.occupancy(launch)
         selection = select(launch, options, fit.blocks * (self._info.sm_count or 0) if fit else 0)
-        split = options.split and selection.count < selection.of
-        traced = self._codes.get(candidate, [case], trace=True, split=split)
+        split = selection.split if options.split is None else options.split
+        traced = self._codes.get(
+            candidate, [case], trace=True, split=split and selection.count < selection.of
+        )
         problem = self._codes.problem(traced, [case])
         if problem:
             raise UsageError(f"{self._workload.name}, case {case.name}: can't be traced: {problem}")

@@ -33,6 +33,7 @@ BUNDLED = [
     if workload.variant(space.variant).ladder is None
 ]
 BRIEF = TraceOptions(overhead=False)
+SPLIT = TraceOptions(overhead=False, split=True)
 
 TOML = """
 [workload]
@@ -228,7 +229,8 @@ def test_only_what_is_selected_records(backends: Any, ctas: int | None, mask: in
 @pytest.mark.parametrize(("name", "space"), BUNDLED)
 def test_ctas_that_are_not_selected_run_the_untraced_code(backends: Any, name: str, space: str) -> None:
     workload, case, backend = backends[name]
-    raw = backend.trace(candidate_of(workload, space, case), case, dataclasses.replace(BRIEF, ctas=2))
+    options = dataclasses.replace(SPLIT, ctas=2)
+    raw = backend.trace(candidate_of(workload, space, case), case, options)
     assert raw.meta["ctas"]["traced"] == 2 and raw.meta["warnings"] == []
     used = raw.meta["resources"]
     assert used["traced"]["code_bytes"] > 1.5 * used["untraced"]["code_bytes"]
@@ -239,7 +241,7 @@ def test_only_selected_ctas_run_what_only_the_traced_code_has(device: Device, tm
     """It spoils the output of every other CTA: with the untraced code in these nothing is wrong."""
     spoil = "if ((blockIdx.x - wd_trace.cta_first) * wd_trace.cta_inverse >= wd_trace.cta_count) n = 0;"
     body = "WD_PUSH(busy); WD_POP(busy);\n" + TRACED.format(spoil)
-    assert len(Own(device, tmp_path, body).trace().headers) == 16 * 4
+    assert len(Own(device, tmp_path, body).trace(SPLIT).headers) == 16 * 4
     with pytest.raises(VerificationError, match="traced kernel is wrong"):
         Own(device, tmp_path, body).trace(dataclasses.replace(BRIEF, split=False))
 
@@ -265,7 +267,7 @@ extern "C\"""",
     if (i < n) y[i] = tile[127 - threadIdx.x];
     """
     tail = "\n    WD_TRACE_END();\n}\n"
-    raw = Own(device, tmp_path, body, head=head, tail=tail).trace()
+    raw = Own(device, tmp_path, body, head=head, tail=tail).trace(SPLIT)
     assert raw.meta["warnings"] == [] and decoded(raw).mispaired_count == 0
 
 
