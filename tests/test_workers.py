@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from imitation import UUID, Imitation
 
+from warpdeck.core.devices import cuda
 from warpdeck.core.errors import WarpdeckError
+from warpdeck.core.lock import gpu_lock, holder
 from warpdeck.core.worker import ForkServer, WorkerHandle, Workers
 
 WAIT_S = 10.0
@@ -258,3 +261,38 @@ def test_closing_ends_workers_also_those_that_start(server: ForkServer) -> None:
     assert time.monotonic() - started < 5 and not exists(pid)
     workers.want(1)
     assert workers.pids() == set()
+
+
+# -- the GPU's lock --------------------------------------------------------------------------------
+
+
+class Locked(Imitation):
+    """Knows who held the GPU when it ended."""
+
+    held: int | None = None
+
+    def __exit__(self, *exc: object) -> None:
+        self.held = holder(UUID)
+
+
+@pytest.fixture
+def imitation(monkeypatch: pytest.MonkeyPatch) -> Locked:
+    server = Locked({})
+    monkeypatch.setattr(cuda, "ForkServer", lambda: server)
+    monkeypatch.setattr(cuda, "_require_driver", lambda: None)
+    monkeypatch.setattr(cuda, "_LOCK_WAIT_S", 0.01)
+    return server
+
+
+def test_no_context_is_created_on_a_gpu_that_another_holds(imitation: Locked) -> None:
+    with gpu_lock(UUID), pytest.raises(WarpdeckError, match="is in use by"):
+        cuda.CudaDevice(0, ahead=True)
+    assert imitation.count("init") == 1 and imitation.count("open") == 0
+
+
+def test_the_gpu_is_held_until_its_workers_have_ended(imitation: Locked) -> None:
+    device = cuda.CudaDevice(0, ahead=True)
+    until(lambda: imitation.count("open") == 2)
+    device.close()
+    assert imitation.held == os.getpid() and holder(UUID) is None
+    assert device.workers.pids() == set()

@@ -225,9 +225,11 @@ class Workers:
         """End every worker, also one that is starting, and wait for it."""
         with self._changed:
             self._closed = True
-            open_ = list(self._open.values())
+            every = list(self._open.values())
             self._ready.clear()
-        for handle in open_:
+        for handle in every:  # they end together
+            handle.hang_up()
+        for handle in every:
             handle.kill()
         with self._changed:
             self._changed.wait_for(lambda: not self._disturbing, _RETURNED_S)
