@@ -13,7 +13,7 @@ from llm_bed import ASK, GOOD, KEY, SCHEMA, Bed, echo_tool, failure
 from llm_context import Hook, Recorder
 from llm_steps import Step, answer, call, hold, status, usage
 
-from warpdeck.agents.llm.client import MAX_ROUNDS, Client, Tool
+from warpdeck.agents.llm.client import MAX_FRUITLESS, MAX_ROUNDS, REPAIRS, Client, Tool
 from warpdeck.agents.llm.settings import LlmSettings
 from warpdeck.core.errors import BudgetError, UsageError
 
@@ -233,6 +233,17 @@ def test_a_loop_of_calls_ends(bed: Bed) -> None:
     error = failure(lambda: bed.client(server).ask(ASK, purpose="propose", tools=[echo_tool(seen)]))
     assert error.kind == "tool_loop" and len(seen) == MAX_ROUNDS
     assert "tools" not in server.asked[-1].body and "No more tool calls" in server.asked[-1].prompt
+
+
+@pytest.mark.parametrize("name", ["measure", "no_such_tool"])
+def test_a_loop_of_refused_calls_ends_sooner(bed: Bed, name: str) -> None:
+    seen: list[Any] = []
+    server = bed.server(default=lambda asked: call(name, {"n": 1}))
+    error = failure(lambda: bed.client(server).ask(ASK, purpose="propose", tools=[echo_tool(seen)]))
+    refused = MAX_FRUITLESS + len(seen)  # and then no tool is offered, for two repairs
+    assert error.kind == "tool_loop" and len(seen) <= 1
+    assert len(server.asked) == refused + 1 + REPAIRS
+    assert "tools" not in server.asked[refused].body and "tools" in server.asked[refused - 1].body
 
 
 def test_duplicated_and_missing_ids_are_made_unique(bed: Bed) -> None:

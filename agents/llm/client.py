@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS = 12  # tool rounds of one ask
 MAX_CALLS = 16  # of one round
+MAX_FRUITLESS = 3  # rounds in a row whose calls were all refused; then no more
 MAX_RESULT = 16_000  # characters of a tool's result
 MAX_REPEATED = 60_000  # characters of a bad answer that are shown to the model again
 REPAIRS = 2  # in the first form of structured answers; one in the simpler ones
@@ -194,7 +195,7 @@ class _Ask:
 
     def run(self) -> Reply:
         begun = self._clock()
-        rounds = repairs = 0
+        rounds = repairs = fruitless = 0
         allowed = REPAIRS
         while True:
             offer = self._offer if rounds < MAX_ROUNDS else []
@@ -208,8 +209,8 @@ class _Ask:
             if calls and offer:
                 self._talk += self._mending  # what was wrong stays said
                 self._mending = []
-                self._call(sent, calls)
-                rounds += 1
+                fruitless = 0 if self._call(sent, calls) else fruitless + 1
+                rounds = rounds + 1 if fruitless < MAX_FRUITLESS else MAX_ROUNDS
                 if rounds == MAX_ROUNDS:
                     text = "No more tool calls: give your final answer now."
                     self._talk.append({"role": "user", "content": text})
@@ -270,7 +271,8 @@ class _Ask:
             if "tool" in value and set(value) <= {"tool", "arguments"}
         )
 
-    def _call(self, sent: Sent, calls: Sequence[Call]) -> None:
+    def _call(self, sent: Sent, calls: Sequence[Call]) -> bool:
+        """Run the calls; whether any of them brought something."""
         named = [Call(self._unique(call.id), call.name, call.arguments) for call in calls]
         self._talk.append(
             {
@@ -280,10 +282,13 @@ class _Ask:
                 "reasoning": sent.answer.reasoning,
             }
         )
+        fruitful = False
         for position, call in enumerate(named):
             self._sender.check()
             result = self._result(sent, call, position)
+            fruitful = fruitful or not result.startswith("error: ")
             self._talk.append({"role": "tool", "call": call.id, "name": call.name, "content": result})
+        return fruitful
 
     def _unique(self, known: str) -> str:
         """An id of the conversation's own where the server's is missing or used (nine letters and digits: the

@@ -122,11 +122,9 @@ def failure_of(error: BaseException, *, model: str, url: str, now: datetime | No
     if isinstance(error, CutOff):
         return Failure("server", f"{server} broke off in mid-answer", transient=True)
     if isinstance(error, Garbled):
-        remedy = (
-            f"a base URL usually ends in /v1, not '{urlsplit(url).path}'"
-            if "content type" in str(error)
-            else ""
-        )
+        path = urlsplit(url).path
+        page = "it answered" in str(error) and not path.endswith("/v1")
+        remedy = f"a base URL usually ends in /v1, not '{path}'" if page else ""
         return Failure("server", f"{server} doesn't speak the protocol: {error}", remedy, transient=True)
     reason = _root(error)
     if isinstance(error, (openai.APITimeoutError, TimeoutError)) or "timeout" in type(error).__name__.lower():
