@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cuda:0")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the run ends with this
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

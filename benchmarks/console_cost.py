@@ -111,14 +111,14 @@ async def measure(folder: Path, seconds: float, size: tuple[int, int], hz: float
     return {name: round(value, 2) for name, value in found.items()}
 
 
-def write_on(folder: Path) -> None:
-    """The run: append steps until killed."""
+def write_on(folder: Path, rate: float) -> None:
+    """The run: append so many steps a second until killed."""
     lock = alive.RunLock.acquire(folder)
     with SessionStore.open(folder, writable=True) as store:
         first = store.state().step + 1
         for events in itertools.islice(console_session.stream(seed=2, first=first), 100_000):
             store.append_many(events)
-            time.sleep(1 / console_session.STEPS_PER_S)
+            time.sleep(1 / rate)
     lock.release()
 
 
@@ -132,10 +132,11 @@ def main() -> None:
     parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--hz", type=float, default=4)
     parser.add_argument("--size", default="120x40")
+    parser.add_argument("--rate", type=float, default=console_session.STEPS_PER_S, help="steps a second")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
-        write_on(options.write)
+        write_on(options.write, options.rate)
         return
     width, height = options.size.split("x")
     size = (int(width), int(height))
@@ -145,7 +146,9 @@ def main() -> None:
             folder, writer = run.folder, run.process
         else:
             folder = console_session.write(Path(home), options.steps)
-            writer = subprocess.Popen([sys.executable, __file__, "--write", str(folder)])
+            writer = subprocess.Popen(
+                [sys.executable, __file__, "--write", str(folder), "--rate", str(options.rate)]
+            )
         try:
             found = asyncio.run(measure(folder, options.seconds, size, options.hz))
         finally:

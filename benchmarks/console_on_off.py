@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--limit", type=float, default=600, help="seconds after which no new pair is begun")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the dashboard and the workers end with this
     began, sizes = time.perf_counter(), options.size or [1024, 8192]
     candidate = tuned(options.workload, sizes[-1])
     workload = load_workload(options.workload)

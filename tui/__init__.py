@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..core.crash import save_traceback
 from ..core.errors import ExitCode
 from ..sessions.events import Lifecycle
+from .memory import settle
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -113,9 +114,10 @@ def chosen_settings() -> Settings:
 
 
 def _hasten() -> None:
-    """Before everything is imported: look for no garbage until the first screen is there, and let NumPy start
-    no threads, which it needs for large matrices alone (60 ms of every other core)."""
+    """Before everything is imported: look for no garbage until the first screen is there, hoard no memory,
+    and let NumPy start no threads, which large matrices alone need (60 ms of every other core)."""
     gc.disable()
+    settle()
     name = "OPENBLAS_NUM_THREADS"
     if name in os.environ or "numpy" in sys.modules:
         return

@@ -15,21 +15,27 @@ from .braille import Series, Shape
 from .format import ratio
 
 MEAN_WINDOW = 50  # steps in the reward's running mean, drawn from twice as many steps on
+MANY, STRIDE = 4096, 10  # steps from which on the mean is taken at every STRIDE-th
 Z95 = 1.959964  # two-sided 95% of a normal distribution
 GROWTH = 1.02  # the expectation over what was tried is computed again after so many times more
 
 
 def reward_series(state: RunState) -> list[Series]:
-    """Reward of each step, and its running mean with a 95% interval once there are many."""
+    """Reward of each step, and its running mean with a 95% interval once there are many: at every STRIDE-th
+    step where there are more than can be told apart."""
     points = Series.of(state.steps.step, state.steps.reward, Shape.DOTS, "step", "each")
     series = [points]
     if len(points.x) >= 2 * MEAN_WINDOW:
-        total = np.cumsum(np.concatenate([[0.0], points.y]))
-        square = np.cumsum(np.concatenate([[0.0], points.y**2]))
-        mean = (total[MEAN_WINDOW:] - total[:-MEAN_WINDOW]) / MEAN_WINDOW
-        variance = (square[MEAN_WINDOW:] - square[:-MEAN_WINDOW]) / MEAN_WINDOW - mean**2
+        stride = 1 if len(points.x) < MANY else STRIDE
+        whole = len(points.y) // stride * stride
+        parts = points.y[:whole].reshape(-1, stride)
+        window = MEAN_WINDOW // stride
+        total = np.cumsum(np.concatenate([[0.0], parts.sum(axis=1)]))
+        square = np.cumsum(np.concatenate([[0.0], np.einsum("ij,ij->i", parts, parts)]))
+        mean = (total[window:] - total[:-window]) / MEAN_WINDOW
+        variance = (square[window:] - square[:-window]) / MEAN_WINDOW - mean**2
         half = Z95 * np.sqrt(np.maximum(variance, 0.0) / (MEAN_WINDOW - 1))
-        x = points.x[MEAN_WINDOW - 1 :]
+        x = points.x[MEAN_WINDOW - 1 : whole : stride].copy()
         band = Series.of(x, mean - half, Shape.BAND, "95%", "band", mean + half)
         series = [band, points, Series(x, mean, Shape.LINE, f"mean of {MEAN_WINDOW}", "mean")]
     return series

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 from warpdeck.sessions.events import Event
 from warpdeck.sessions.progress import best_band, expected_best
 from warpdeck.sessions.progress import chance as chance_of
+from warpdeck.sessions.series import Series
 from warpdeck.sessions.state import RunState, reduce_all
 from warpdeck.tui.braille import Shape
 from warpdeck.tui.curves import (
+    MANY,
     MEAN_WINDOW,
+    STRIDE,
     Chance,
     knob_effects,
     no_effects,
@@ -119,6 +123,21 @@ def test_the_bests_interval_goes_on_to_the_last_step() -> None:
     assert x.tolist() == [1, 2, 3]
     assert low.tolist() == pytest.approx([0.9 / 1.1, 2 * 0.9 / 1.1, 2 * 0.9 / 1.1])
     assert high.tolist() == pytest.approx([1.1 / 0.9, 2 * 1.1 / 0.9, 2 * 1.1 / 0.9])
+
+
+def test_the_mean_of_very_many_rewards_is_taken_at_every_tenth_step() -> None:
+    rewards = np.random.default_rng(1).normal(size=MANY + 7)
+    steps = Series().extend(
+        [np.arange(len(rewards)).tolist(), rewards.tolist(), rewards.tolist(), rewards.tolist()]
+    )
+    band, each, mean = reward_series(replace(RunState(), steps=steps))
+    assert len(each.x) == len(rewards) and len(mean.x) < len(rewards) / STRIDE
+    for place, step in enumerate(mean.x.astype(int).tolist()):
+        window = rewards[step + 1 - MEAN_WINDOW : step + 1]
+        assert mean.y[place] == pytest.approx(window.mean())
+        half = 1.959964 * window.std(ddof=1) / np.sqrt(MEAN_WINDOW)
+        assert band.tops[place] - band.y[place] == pytest.approx(2 * half)
+    assert mean.x[-1] > len(rewards) - 2 * STRIDE
 
 
 def test_the_rewards_mean_has_its_interval() -> None:

@@ -18,7 +18,6 @@ from ...sessions.llm_state import LlmState
 from ...sessions.state import RunState
 from .. import curves, llm_view, view
 from ..braille import Series
-from ..memory import give_back
 from ..sources import Playback, RunSource
 from ..widgets.attempts import Attempts, StatusStrip
 from ..widgets.effects import EffectsPane
@@ -34,7 +33,6 @@ from .steering import Steering
 
 INTERVAL_S = 0.25
 SLOW_S = 1.0  # a poll takes milliseconds
-TIDY = 240  # ticks, a minute, after which memory goes back that a drawing took
 # Ticks at least between two drawings of the panes that cost most terminal output.
 PACE = {"plots": 2, "table": 4}
 
@@ -102,7 +100,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         self._trouble = ""
         self._due: set[str] = set()
         self._age = dict(PACE)  # ticks since each was drawn: the first time at once
-        self._ticks = 0
         self._header = ("", "")
         self._drawn: dict[str, object] = {}
         self._chances = curves.Chance()
@@ -177,9 +174,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
                 with self.app.batch_update():
                     draw()
         self._draw_header()
-        self._ticks += 1
-        if self._ticks % TIDY == 0:
-            give_back()
 
     def _poll(self) -> RunState | None:
         state = self.source.poll()
