@@ -1,31 +1,40 @@
 """The fork server's process, which may be started before the run process has imported what it needs.
 
-Both then import at the same time. This module imports nothing that takes long.
+Both then import at the same time, and a third process the vendor's library, which takes longest: the worker
+that will time it, forked before the server itself imports anything. This module imports nothing that takes
+long; its entry point is `python -m warpdeck.core.server_process CONTROL [LIBRARY]`, two sockets' descriptors.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import traceback
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NoReturn
 
 from .environment import without_secrets
 
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A started server: it ends when `control` closes. `log`: its stderr, and its workers'."""
+    """A started server: it ends when `control` closes. `log`: its stderr, and its workers'. `library`: the
+    worker that imports the vendor's library, if there is one."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     log: IO[bytes]
+    library: socket.socket | None = None
 
 
+_PR_SET_PDEATHSIG = 1
 _begun: ServerProcess | None = None
 
 
@@ -38,11 +47,14 @@ def has_driver() -> bool:
     return True
 
 
-def begin() -> None:
-    """Start the process that the next `take` returns; nothing where there is no CUDA driver."""
+def begin(*, library: bool) -> None:
+    """Start the process that the next `take` returns; nothing where there is no CUDA driver.
+
+    `library`: import the vendor's library at once, too.
+    """
     global _begun
     if _begun is None and has_driver():
-        _begun = _start()
+        _begun = _start(library=library)
 
 
 def take() -> ServerProcess:
@@ -52,7 +64,7 @@ def take() -> ServerProcess:
     return begun or _start()
 
 
-def _start() -> ServerProcess:
+def _start(*, library: bool = False) -> ServerProcess:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the server
     ours, theirs = socket.socketpair()
     environment = {
@@ -61,13 +73,63 @@ def _start() -> ServerProcess:
         "OPENBLAS_NUM_THREADS": "1",  # a forked process must not inherit a thread pool
         "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
     }
-    with theirs:
+    with ExitStack() as closing:
+        passed = [closing.enter_context(theirs)]
+        worker = None
+        if library:
+            worker, its = socket.socketpair()
+            passed.append(closing.enter_context(its))
+        numbers = [end.fileno() for end in passed]
         process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker.server", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "warpdeck.core.server_process", *map(str, numbers)],
+            pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
         )
-    return ServerProcess(process, ours, log)
+    return ServerProcess(process, ours, log, worker)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the parent ends, however it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)  # it died between the fork and the call above
+
+
+def main() -> None:
+    """Fork the library's worker, if one is wanted; then be the server."""
+    control, *library = map(int, sys.argv[1:])
+    server, worker = os.getpid(), None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
+    if library:
+        worker = os.fork()
+        if worker == 0:
+            _serve_library(server, control, library[0])
+        os.close(library[0])
+    from .worker.server import main as serve
+
+    serve(control, library=worker)
+
+
+def _serve_library(server: int, control: int, fd: int) -> NoReturn:
+    code = 70
+    try:
+        die_with(server)
+        os.close(control)
+        os.environ["CUDA_MODULE_LOADING"] = "LAZY"  # as the job that imports it has it
+        with suppress(ImportError):  # that job says so
+            importlib.import_module("torch")
+        from .worker.child import main as serve
+
+        code = serve(socket.socket(fileno=fd))
+    except BaseException:  # noqa: BLE001 - must never return into the server's code
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,9 @@
-"""A run's process. Its entry point is `python -m warpdeck.sessions.process [--cuda] DIR…`.
+"""A run's process. Its entry point is `python -m warpdeck.sessions.process [--cuda|--cuda-library] DIR…`.
 
 `--cuda`: its sessions will want a GPU, whose workers come from a process of their own; it is started before
-this one imports what `runner` needs, which takes as long. `--wait` in place of the folders: they come as a
-line of JSON on stdin, once there are any; without one it ends. This module imports nothing that takes long.
+this one imports what `runner` needs, which takes as long. `--cuda-library`: and a vendor's library beside it,
+which takes longer. `--wait` in place of the folders: they come as a line of JSON on stdin, once there are
+any; without one it ends. This module imports nothing that takes long.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from pathlib import Path
 
 LOG = "run.log"  # in a session's folder: what the run process printed; nothing, if all is well
 
-_CUDA, _WAIT = "--cuda", "--wait"
+_CUDA, _LIBRARY, _WAIT = "--cuda", "--cuda-library", "--wait"
 _begun: subprocess.Popen[bytes] | None = None
 
 
 def begin(device: str) -> None:
-    """A run is about to be launched on a device: start its process, to import while the sessions are made.
+    """Runs that need a vendor's times are about to be launched: start their process, to import meanwhile.
 
     Only for a GPU, where starting up counts. It ends with this process if nothing is launched.
     """
     global _begun
     if _begun is None and sys.executable and _wants_cuda(device):
         try:
-            _begun = _popen([_CUDA, _WAIT], stdin=subprocess.PIPE)
+            _begun = _popen([_LIBRARY, _WAIT], stdin=subprocess.PIPE)
         except OSError:  # whoever launches hears of it
             return
 
@@ -85,11 +86,10 @@ def move_to(folder: Path) -> None:
 def main() -> int:
     """Run the sessions. Returns the process' exit code."""
     arguments = sys.argv[1:]
-    if arguments[:1] == [_CUDA]:
+    if arguments and arguments[0] in (_CUDA, _LIBRARY):
         from ..core import server_process
 
-        del arguments[0]
-        server_process.begin()
+        server_process.begin(library=arguments.pop(0) == _LIBRARY)
     from . import runner
 
     if arguments == [_WAIT]:

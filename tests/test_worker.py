@@ -214,14 +214,35 @@ def test_ctrl_c_reaches_only_the_run_process(worker: WorkerHandle) -> None:
 
 def test_a_server_that_was_begun_before_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_process, "has_driver", lambda: True)
-    server_process.begin()
-    server_process.begin()  # changes nothing
+    server_process.begin(library=True)
+    server_process.begin(library=False)  # changes nothing
     begun = server_process.take()
     monkeypatch.setattr(server_process, "_begun", begun)
     with ForkServer() as first, ForkServer() as second:
         assert first.pid == begun.process.pid != second.pid
-        first.fork().close()
+        early = first.library()
+        assert early.call("ping") == {"payload": None}
+        another, elsewhere = first.library(), second.library()  # there was but one
+        assert len({early.pid, another.pid, elsewhere.pid}) == 3
+        another.close()
+        early.kill()
+        assert early.gone and not Path(f"/proc/{early.pid}").exists()
     assert begun.process.poll() == 0
+
+
+def test_the_library_s_worker_ends_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_process, "has_driver", lambda: True)
+    server_process.begin(library=True)
+    with ForkServer() as server:
+        early = server.library()
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(WorkerFault):
+            early.call("ping", timeout_s=20)
+        deadline = time.monotonic() + 20
+        while Path(f"/proc/{early.pid}").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_workers_and_server_end_with_the_run_process() -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from .. import server_process
@@ -69,6 +70,15 @@ class ForkServer:
             theirs.close()
         return WorkerHandle(self, int(answer["pid"]), ours)
 
+    def library(self) -> WorkerHandle:
+        """The worker that imports the vendor's library already, else a new one."""
+        self.start()
+        if self._server is None or self._server.library is None:
+            return self.fork()
+        answer = self._ask({"op": "library"}, _SPAWN_S)
+        end, self._server = self._server.library, replace(self._server, library=None)
+        return WorkerHandle(self, int(answer["pid"]), end)
+
     def reap(self, pid: int, *, kill: bool, wait_s: float = _GONE_S) -> tuple[bool, int | None]:
         """Wait until a worker's process is gone, killing it first if asked. (gone, exit code or -signal)
 
@@ -122,6 +132,8 @@ class ForkServer:
             self._control = None
         server, self._server = self._server, None
         if server is not None:
+            if server.library is not None:
+                server.library.close()
             try:
                 server.process.wait(_GONE_S)
             except subprocess.TimeoutExpired:

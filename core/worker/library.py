@@ -46,7 +46,7 @@ class VendorWorker:
 
     def _import(self, imported: Future[WorkerHandle]) -> None:
         try:
-            self._forked = self._server.fork()
+            self._forked = self._server.library()
             if self._closed:
                 raise WorkerDied("the device was closed")
             self._forked.call("vendor_import", {}, _IMPORT_S)

@@ -11,7 +11,6 @@ Requests on the control socket: `spawn` (with one descriptor, the worker's end o
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import resource
@@ -22,15 +21,14 @@ import sys
 import time
 import traceback
 
+from ..server_process import die_with
 from . import child, wire
 
-_PR_SET_PDEATHSIG = 1
 _END_S = 5.0
 
 
-def main(fd: int) -> None:
-    """Serve until the control socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
+def main(fd: int, *, library: int | None = None) -> None:
+    """Serve until the control socket closes. `library`: a child that was forked before."""
     control = wire.Channel(socket.socket(fileno=fd))
     child.preload()
     wake_read, wake_write = os.pipe()
@@ -39,7 +37,7 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     gc.collect()
     gc.freeze()  # children then copy fewer pages
-    children: dict[int, int | None] = {}
+    children: dict[int, int | None] = {} if library is None else {library: None}
     try:
         while True:
             ready, _, _ = select.select([control.socket, wake_read], [], [])
@@ -55,6 +53,8 @@ def main(fd: int) -> None:
                 os.close(end)
                 children[pid] = None
                 control.send({"pid": pid})
+            elif message.get("op") == "library":
+                control.send({"pid": library})
             else:
                 control.send(_reap(children, message))
     except wire.Closed:
@@ -77,9 +77,7 @@ def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:
         return pid
     code = 70
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != server:
-            os._exit(0)  # the server died between the fork and the call above
+        die_with(server)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -115,7 +113,3 @@ def _reap(children: dict[int, int | None], message: dict[str, object]) -> dict[s
         return {"gone": False, "exit": None}
     del children[pid]
     return {"gone": True, "exit": code}
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
