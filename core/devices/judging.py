@@ -79,8 +79,6 @@ class Judge:
                 queue.append(_Turn(following, self._codes.submit(following, cases)))
                 strangers += self._foreign(following)
             if not queue:
-                if strangers:  # as many may come next; meanwhile the GPU is idle
-                    self._want(strangers)
                 return
             while queue[0].evaluation is None:
                 waiting = [turn for turn in queue if turn.evaluation is None]
@@ -91,6 +89,8 @@ class Judge:
                 turn.evaluation = self._evaluate(turn.candidate, cases, protocol)
             done = queue.popleft().evaluation
             assert done is not None
+            if not queue and strangers:  # as many may come next; until then the GPU is idle
+                self._want(strangers)
             yield done
 
     def _evaluate(self, candidate: Candidate, cases: Sequence[Case], protocol: Protocol | None) -> Evaluation:
