@@ -87,6 +87,7 @@ class _Starts:
     ) -> None:
         self._info, self._workload, self._case, self._options = info, workload, case, options
         self._chosen, self._counters = run.metric_set(options.set, options.metrics)
+        self._session = session
         self._description = session.describe(case, (0,))
         files = [v.file for v in workload.variants.values()]
         self._folders = list(dict.fromkeys([workload.folder, *(file.parent for file in files)]))
@@ -118,17 +119,18 @@ class _Starts:
         limit = options.timeout_s + _GRACE_S
         with Program(int(spec or 0), items, invocation=options.invocation, limit_s=limit) as program:
             target = program.folder / f"report{run.SUFFIX}"
-            outcome = run.collect(
-                program.command,
-                target,
-                chosen=self._chosen,
-                counters=self._counters,
-                cache=str(options.cache),
-                timeout_s=options.timeout_s,
-                capability=self._info.compute_capability,
-                sources=self._folders,
-                environment=program.environment,
-            )
+            with self._session.timing():  # counters are no good beside a context that is created
+                outcome = run.collect(
+                    program.command,
+                    target,
+                    chosen=self._chosen,
+                    counters=self._counters,
+                    cache=str(options.cache),
+                    timeout_s=options.timeout_s,
+                    capability=self._info.compute_capability,
+                    sources=self._folders,
+                    environment=program.environment,
+                )
             marker, at, failure = program.marker, program.progress, outcome.failure
             found: list[Counters] = []
             if outcome.report is not None:
