@@ -31,6 +31,10 @@ from warpdeck.tui.widgets.model import ModelPane
 
 SIZES = [(80, 24), (120, 40)]
 NO_FIGURES = (Input, Choice, Button, OptionList, VerticalScroll, DiffPane, ModelPane)
+DIALOGS = {
+    *("new-run", "sessions-export", "sessions-import", "sessions-delete", "run-stop", "replay-place"),
+    *("replay-bookmarks", "timeline-pick", "help", "palette", "themes", "run-board"),
+}
 # Those whose dark pictures are with their own tests.
 ELSEWHERE = {
     *("start", "new-run", "sessions", "sessions-compare", "run", "run-gauges", "run-plot", "run-board"),
@@ -155,6 +159,39 @@ async def test_every_plot_and_table_can_be_saved(name: str, tmp_path: Path) -> N
             drawing = saved.drawing()
             assert drawing.svg().startswith("<svg") and drawing.png().startswith(b"\x89PNG"), pane
             assert len(saved.csv().splitlines()) > 1, pane
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", sorted(SCREENS.keys() - DIALOGS))
+async def test_every_pane_is_maximised_and_comes_back(
+    name: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    async with shown(name, tmp_path, size) as console:
+        screen = console.app.screen
+        if screen.maximized is not None:
+            await console.press("z")
+        for pane in [w for w in screen.query("*") if w.focusable and w.display and w.region]:
+            screen.set_focus(pane)
+            await console.settle()
+            if isinstance(pane, Input):
+                continue
+            before = pane.region
+            await console.press("z")
+            assert screen.maximized is pane and pane.region.width == size[0]
+            told = sum(w.region.height for w in screen.query("Footer, #replay, #details") if w.display)
+            assert pane.region.height == size[1] - told
+            await console.press("z")
+            assert screen.maximized is None and pane.region == before
+
+
+@pytest.mark.parametrize("name", ["timeline", "code", "source", "run"])
+async def test_a_prompt_stands_beside_a_maximised_pane(name: str, tmp_path: Path) -> None:
+    async with shown(name, tmp_path, (80, 24)) as console:
+        await console.press("z", "slash", "w", "a")
+        prompt = console.app.focused
+        assert isinstance(prompt, Input) and prompt.value == "wa"
+        assert prompt.region.height == 1 and prompt.region.y >= 20
+        assert "wa" in console.lines[prompt.region.y]
 
 
 @pytest.mark.parametrize("name", ["start", "run", "timeline", "counters", "source", "code"])

@@ -126,7 +126,7 @@ def test_every_key_has_an_id_words_and_a_place() -> None:
         assert key.words and key.words[0].isupper(), key
         assert "." in key.id and key.keys
     assert known["run.stop"].changes == "stop runs"
-    assert known["run.zoom"].changes is None
+    assert known["screen.zoom"].changes is None
 
 
 def test_keys_of_ones_own() -> None:

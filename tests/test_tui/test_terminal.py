@@ -183,7 +183,7 @@ def test_a_crash_inside_a_widget(going_on: Path) -> None:
 
 def test_mistakes_in_the_settings_are_told_on_the_screen(session: Path, isolated_home: Path) -> None:
     (isolated_home / "config.toml").write_text(
-        'theme = "ligth"\n[keys]\n"run.quit" = "F4"\n"run.zoom" = "y"\n'
+        'theme = "ligth"\n[keys]\n"run.quit" = "F4"\n"run.pick" = "y"\n'
     )
     with attach(session, "--no-mouse") as console:
         console.until("ligth")  # its line may be broken anywhere else

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
@@ -24,12 +23,13 @@ from ..sources import LiveSource, ReplaySource, RunSource
 from ..view import STATE_MARKS
 from ..widgets.table import Table
 from .run import RunScreen
+from .zooming import Zooming
 
 INTERVAL_S = 3.0
 GOING = frozenset({Lifecycle.RUNNING, Lifecycle.PAUSED, Lifecycle.STOPPING, Lifecycle.CREATED})
 
 
-class Browsing(Screen[None]):
+class Browsing(Zooming):
     """A table of sessions. `sessions`: their folder (default: the user's); `interval`: seconds between two
     readings, None: only `tick()` reads (tests)."""
 

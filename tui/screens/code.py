@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Key, Resize
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
@@ -23,6 +22,7 @@ from ..source_files import Sources, Text, Version
 from ..syntax import Run, highlight
 from ..widgets.footer import Footer
 from ..widgets.listing import Line, Listing
+from .zooming import Zooming
 
 SOURCE_HELP = """\
 ### Source with its heat
@@ -40,7 +40,7 @@ line; **n** and **N** go through the instructions of the line.
 """
 
 
-class CodeScreen(Screen[None]):
+class CodeScreen(Zooming):
     """One version of a source. Everything is read and compiled once, in a thread."""
 
     HELP = SOURCE_HELP
@@ -62,9 +62,6 @@ class CodeScreen(Screen[None]):
         ),
         Binding("N", "same(-1)", "Previous", show=False, id="code.previous", tooltip="The previous one"),
         Binding("slash", "search", "Search", key_display="/", id="code.search", tooltip="Search for text"),
-        Binding(
-            "z", "zoom", "Zoom", show=False, id="code.zoom", tooltip="Maximise the focused pane, or back"
-        ),
         Binding("y", "copy", "Copy", show=False, id="code.copy", tooltip="Copy the line and what it became"),
         Binding("escape", "clear", "Clear", show=False, id="code.clear", tooltip="End the search"),
         Binding("question_mark", "help", "Help", key_display="?", id="code.help"),
@@ -331,13 +328,6 @@ class CodeScreen(Screen[None]):
     def action_clear(self) -> None:
         """End the search."""
         self._query = ""
-
-    def action_zoom(self) -> None:
-        """Maximise the focused pane, or restore it."""
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused, container=False)
 
     def action_copy(self) -> None:
         """Copy the source line with its instructions."""

@@ -10,7 +10,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
@@ -18,13 +17,14 @@ from ...sessions.comparing import Comparison, Row, compare
 from ..format import clip
 from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
+from .zooming import Zooming
 
 NAME = 13
 NARROWEST, WIDEST = 18, 44  # of a session's column
 BEST = "★"
 
 
-class CompareScreen(Screen[None]):
+class CompareScreen(Zooming):
     """Reads the sessions in a thread."""
 
     HELP = """\

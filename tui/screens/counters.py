@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Resize
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
@@ -30,6 +29,7 @@ from ..widgets.flow import FlowPane
 from ..widgets.footer import Footer
 from ..widgets.plot import Plot
 from ..widgets.table import GAP, Column, Table, TableRow
+from .zooming import Zooming
 
 MIDDLE, BOTTOM = ("speed", "roofline", "flow", "stalls"), ("lines", "metrics")
 PANES = ("diagnosis", "speed", "roofline", "stalls", *BOTTOM, "flow")  # by number
@@ -111,7 +111,7 @@ class CountersTable(Table):
         return self.help_text
 
 
-class CountersScreen(Screen[None]):
+class CountersScreen(Zooming):
     """One launch's counters. They don't change: there are no timers."""
 
     HELP = DIAGNOSIS_HELP
@@ -135,7 +135,6 @@ class CountersScreen(Screen[None]):
             tooltip="The hot line in its source, beside its SASS",
         ),
         Binding("o", "compare", "Compare", id="counters.compare", tooltip="Compare with another launch"),
-        Binding("z", "zoom", "Zoom", id="counters.zoom", tooltip="Maximise the focused pane, or back"),
         Binding("y", "copy", "Copy", id="counters.copy", tooltip="Copy the diagnosis"),
         Binding("question_mark", "help", "Help", key_display="?", id="counters.help"),
         Binding("q", "leave", "Back", id="counters.quit"),
@@ -378,13 +377,6 @@ class CountersScreen(Screen[None]):
                 for other in names:
                     self.set_class(other == name, f"-{group}-{other}")
         self.call_after_refresh(self.query_one(f"#{name}").focus)
-
-    def action_zoom(self) -> None:
-        """Maximise the focused pane, or restore it."""
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused, container=False)
 
     def action_copy(self) -> None:
         """Copy the diagnosis."""

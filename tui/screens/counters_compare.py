@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ...telemetry.ncu import roofline
@@ -24,6 +23,7 @@ from ..widgets.footer import Footer
 from ..widgets.plot import Plot
 from ..widgets.table import Table, TableRow
 from .counters import CountersTable, laid_out
+from .zooming import Zooming
 
 SAID_HELP = """\
 ### What changed
@@ -46,7 +46,7 @@ own counters, **x** exchanges the two launches.
 NAMES = ("quantity", "first", "second", "change", "meaning")
 
 
-class CompareCountersScreen(Screen[None]):
+class CompareCountersScreen(Zooming):
     """Two profiles. They don't change: there are no timers."""
 
     HELP = SAID_HELP
@@ -56,7 +56,6 @@ class CompareCountersScreen(Screen[None]):
             "a", "every", "All counters", id="compare.every", tooltip="All counters by name, or only ours"
         ),
         Binding("p", "next_pane", "Next pane", id="compare.pane", tooltip="Show the next pane in the middle"),
-        Binding("z", "zoom", "Zoom", id="compare.zoom", tooltip="Maximise the focused pane, or back"),
         Binding("y", "copy", "Copy", show=False, id="compare.copy", tooltip="Copy what changed"),
         Binding("question_mark", "help", "Help", key_display="?", id="compare.help"),
         Binding("q,escape", "leave", "Back", id="compare.quit"),
@@ -181,13 +180,6 @@ class CompareCountersScreen(Screen[None]):
     def action_next_pane(self) -> None:
         """Bars or the roofline, where there is room for one."""
         self.toggle_class("-middle-pairs", "-middle-roofline")
-
-    def action_zoom(self) -> None:
-        """Maximise the focused pane, or restore it."""
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused, container=False)
 
     def action_copy(self) -> None:
         """Copy what changed."""

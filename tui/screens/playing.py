@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...core.errors import UsageError, WarpdeckError
@@ -21,6 +21,7 @@ from ..format import duration
 from ..sources import Playback, RunSource
 from ..widgets.replay_bar import ReplayBar
 from ..widgets.table import Column, Table, TableRow
+from .zooming import Zooming
 
 
 class Ask(ModalScreen[str]):
@@ -129,7 +130,7 @@ class BookmarkScreen(ModalScreen[str]):
         self.dismiss(None)
 
 
-class Playing(Screen[None]):
+class Playing(Zooming):
     """A screen over a source that may be a replay. Subclasses have `source`, `state` and `jump`."""
 
     source: RunSource

@@ -52,7 +52,6 @@ One run as its log tells it: gauges of the GPU, reward and speedup per step, the
 agent that tries sources its attempts, their times and what the model says.
 The console is only a view. Quitting leaves the run alive; `warpdeck attach` comes back to it.
 """
-    ALLOW_IN_MAXIMIZED_VIEW = "Footer, #find, #replay"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", key_display="space", id="run.pause", tooltip="Pause or resume"),
         Binding("x", "stop", "Stop", id="run.stop", tooltip="Stop the run (asks first)"),
@@ -62,7 +61,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             "less_than_sign", "speed(-1)", "Speed", key_display="<>", id="replay.slower", tooltip="Slower"
         ),
         Binding("greater_than_sign", "speed(1)", "Faster", show=False, id="replay.faster"),
-        Binding("z", "zoom", "Zoom", show=False, id="run.zoom", tooltip="Maximise the focused pane, or back"),
         Binding(
             "p", "next_plot", "Next plot", show=False, id="run.plot", tooltip="Show the next pane on top"
         ),
@@ -376,13 +374,6 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         names = top if self.has_class("-slim") or self.state.llm is not None else top[1:]
         later = [n for n in top[current + 1 :] if n in names]
         self.focus_pane(later[0] if later else names[0])
-
-    def action_zoom(self) -> None:
-        """Maximise the focused pane, or restore it."""
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused, container=False)
 
     def action_help(self) -> None:
         """Help for the focused pane."""

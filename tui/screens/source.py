@@ -10,7 +10,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from ...core.errors import WarpdeckError
@@ -21,9 +20,10 @@ from ..source_files import Sources, Text, Version
 from ..syntax import highlight
 from ..widgets.diff import DiffPane, Pair
 from ..widgets.footer import Footer
+from .zooming import Zooming
 
 
-class SourceScreen(Screen[None]):
+class SourceScreen(Zooming):
     """Two versions of a source. `sources` is asked again whenever another version is chosen, so that a run
     that goes on brings its new attempts; `old`, `new`: keys to begin with (None: the parent, the latest)."""
 

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from ...sessions.paths import ARTIFACTS
@@ -25,11 +24,12 @@ from ..others import Baseline, Choice
 from ..widgets.footer import Footer
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
+from .zooming import Zooming
 
 LONGEST = 50  # ranges in the list of the longest
 
 
-class TimelineScreen(Screen[None]):
+class TimelineScreen(Zooming):
     """One trace. It is data that doesn't change: there are no timers."""
 
     HELP = TimelinePane.HELP

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ...telemetry.trace.summary import Summary, summarise
@@ -25,6 +24,7 @@ from ..widgets.footer import Footer
 from ..widgets.table import Table, TableRow
 from ..widgets.timeline import TimelinePane
 from .counters import laid_out
+from .zooming import Zooming
 
 LEAST_ROOM = 5  # columns of a stage's name
 
@@ -41,7 +41,7 @@ warps' time and imbalance, as first→second where they differ. **enter** makes 
 """
 
 
-class CompareTimelineScreen(Screen[None]):
+class CompareTimelineScreen(Zooming):
     """Two traces on one time axis. They don't change: there are no timers."""
 
     HELP = """\
@@ -59,7 +59,6 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
         Binding(
             "enter", "choose", "Highlight", show=False, id="traces.choose", tooltip="Highlight the stage"
         ),
-        Binding("z", "zoom", "Zoom", id="traces.zoom", tooltip="Maximise the focused pane, or back"),
         Binding("y", "copy", "Copy", show=False, id="traces.copy", tooltip="Copy what got slower"),
         Binding("question_mark", "help", "Help", key_display="?", id="traces.help"),
         Binding("escape", "clear", "Clear", show=False, id="traces.clear", tooltip="All stages as they are"),
@@ -253,13 +252,6 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """enter belongs to the stages only while they have the focus."""
         return action != "choose" or isinstance(self.focused, ChangePane)
-
-    def action_zoom(self) -> None:
-        """Maximise the focused pane, or restore it."""
-        if self.maximized is not None:
-            self.minimize()
-        elif self.focused is not None:
-            self.maximize(self.focused, container=False)
 
     def action_copy(self) -> None:
         """Copy the words."""

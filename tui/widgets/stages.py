@@ -153,8 +153,7 @@ longest range and makes the other stages faint.
         self.rows = tuple(rows)
         self.names, self.letters, self.colours = names, letters, colours(names)
         self.virtual_size = Size(1, LINES * len(self.rows) + 1)
-        self.styles.max_height = LINES * len(self.rows) + 1 + self.gutter.height  # the rest is another's
-        self.refresh()
+        self.refresh(layout=True)  # it is as high as its rows
 
     def exported(self) -> Sheet | None:
         """All stages, with every figure of theirs."""
