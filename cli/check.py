@@ -20,8 +20,8 @@ def check(
         str | None,
         typer.Argument(
             metavar="[WORKLOAD|FILE.cu]",
-            help="A bundled workload's name, a workload's folder, or a .cu file that says which workload it"
-            " implements, as best.cu does.",
+            help="A bundled workload's name, a workload's folder, or a .cu file: one in such a folder, or one"
+            " that says which workload it implements, as best.cu does.",
         ),
     ] = None,
     variant: options.Variant = None,
@@ -77,7 +77,7 @@ def check(
     from ..core.devices.cpu import slow_warning
     from ..core.devices.recorded import RecordedDevice
     from ..core.verify import verify
-    from ..kernels.bare import SPACE, read_bare
+    from ..kernels.bare import SPACE, read_bare, stands_alone
     from ..kernels.loader import load_workload
     from ..kernels.recordings import open_device
     from ..sessions.contenders import implementation
@@ -85,8 +85,12 @@ def check(
     if workload.endswith(".cu"):
         if variant is not None or space is not None:
             raise UsageError(f"{workload} is the variant: leave --variant and --space out")
-        loaded, implemented = read_bare(Path(workload))
-        chosen = loaded.space(SPACE)
+        if stands_alone(Path(workload)):
+            loaded, implemented = read_bare(Path(workload))
+            chosen = loaded.space(SPACE)
+        else:  # a source in a workload's folder
+            loaded = load_workload(Path(workload).parent)
+            implemented, chosen = implementation(loaded, workload, None)
     else:
         loaded = load_workload(workload)
         implemented, chosen = implementation(loaded, variant, space)

@@ -92,7 +92,13 @@ def read_bare(file: Path) -> tuple[Workload, Variant]:
     return workload, variant
 
 
-def _head(file: Path) -> Mapping[str, Any]:
+def stands_alone(file: Path) -> bool:
+    """Whether a file says what it implements, or nothing beside it does. Raises UsageError: unreadable."""
+    return not (file.parent / "workload.toml").is_file() or _mark(file) is not None
+
+
+def _mark(file: Path) -> str | None:
+    """The comment's JSON, if it is there."""
     try:
         with file.open(encoding="utf-8") as lines:
             head = [line for line, _ in zip(lines, range(HEAD_LINES), strict=False)]
@@ -100,7 +106,11 @@ def _head(file: Path) -> Mapping[str, Any]:
         raise UsageError(f"{file}: not text in UTF-8") from None
     except OSError as error:
         raise UsageError(f"{file}: can't be read: {error.strerror}") from None
-    found = next((line.removeprefix(MARK) for line in head if line.startswith(MARK)), None)
+    return next((line.removeprefix(MARK) for line in head if line.startswith(MARK)), None)
+
+
+def _head(file: Path) -> Mapping[str, Any]:
+    found = _mark(file)
     if found is None:
         raise UsageError(
             f"{file}: no comment in it says which workload it implements; say it: "

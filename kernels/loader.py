@@ -80,6 +80,8 @@ def load_workload(name_or_folder: str | Path) -> Workload:
         folder = folder.resolve()
         trust = Trust.BUNDLED if folder.parent == BUNDLED.resolve() else Trust.OWN
         return _load(folder, Trust.REMOTE if is_foreign(folder) else trust)
+    if folder.is_file():
+        raise UsageError(f"{text}: a file; a workload is a folder with workload.toml in it")
     if "/" in text or isinstance(name_or_folder, Path):
         raise UsageError(f"{text}: no such folder; a workload is a folder with workload.toml in it")
     raise UsageError(f"unknown workload {text!r}; {near(text, list_workloads())}")

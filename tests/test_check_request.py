@@ -84,6 +84,21 @@ def test_a_bare_file_knows_its_launches(rowsum: Workload, tmp_path: Path) -> Non
     assert all(f"void {name}(" in file.read_text() for name in ("rowsum_config0", "rowsum_config1"))
 
 
+def test_check_of_a_source_in_its_workload_s_folder(
+    rowsum: Workload, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = rowsum.folder / "kernel.cu"
+    assert run(["check", str(own), "--device", "cpu", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["variant"] == "initial"
+    other = rowsum.folder / "other.cu"
+    other.write_text(own.read_text().replace("sum += x", "sum += 2 * x"))
+    assert run(["check", str(other), "--device", "cpu", "--json"]) == ExitCode.VERIFICATION
+    found = json.loads(capsys.readouterr().out)
+    assert found["variant"].startswith("other@") and found["status"] == "incorrect"
+    assert run(["check", str(rowsum.folder / "reference.py"), "--device", "cpu"]) == ExitCode.USAGE
+    assert "reference.py: a file; a workload is a folder" in capsys.readouterr().err
+
+
 def test_knobs_become_numbers_in_launches() -> None:
     spec = LaunchSpec("k", ("ceil_div(n, T * 2) if n > T else 1",), ("T",), "4 * T")
     assert fixed(spec, {"T": 16, "V": True}) == LaunchSpec(
