@@ -6,7 +6,8 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,7 @@ class Session:
         self._plan = plan
         self._watch = watch
         self._kernel_s = kernel_s
+        self._reader = ThreadPoolExecutor(1, "warpdeck-nvml")
         self._exchange = Exchange()
         self._numbers: dict[str, int] = {}  # case name -> number, for file names
         self._warm: WorkerHandle | None = None
@@ -248,17 +250,33 @@ class Session:
         Raises WorkerFault; its status is `throttled` if the GPU was disturbed in all of three tries.
         """
         payload = {**self.payload(handle, code, case), "protocol": protocol.to_json()}
-        answer, labels = self.watched(handle, "time", payload, case)
-        found = self._judge(code, case, int(answer["seed"]), answer)
+        judged: list[CheckResult] = []
+        answer, labels = self.watched(
+            handle,
+            "time",
+            payload,
+            case,
+            meanwhile=lambda answer: judged.append(self._judge(code, case, int(answer["seed"]), answer)),
+        )
+        found = judged[-1]
         if found.status is not Status.OK:
             reason = f"wrong in a timed launch although right before: {found.reason}"
             return None, CheckResult(found.case, found.role, found.status, reason, found.max_error)
         return measurement(case, protocol.cache, answer, labels), found
 
     def watched(
-        self, handle: WorkerHandle, job: str, payload: dict[str, Any], case: Case
+        self,
+        handle: WorkerHandle,
+        job: str,
+        payload: dict[str, Any],
+        case: Case,
+        *,
+        meanwhile: Callable[[dict[str, Any]], None] = lambda answer: None,
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """A measuring job between two readings of NVML. Discarded and repeated when it was disturbed."""
+        """A measuring job between two readings of NVML. Discarded and repeated when it was disturbed.
+
+        `meanwhile` gets each answer while NVML is read: that takes as long as to judge some outputs.
+        """
         outcome = Outcome()
         for attempt in range(_TRIES):
             if attempt:
@@ -266,7 +284,9 @@ class Session:
             with self.timing():
                 self._watch.before(self._pool.pids())
                 answer = self.call(handle, job, payload, case)
-                outcome = self._watch.after(self._pool.pids())
+                after = self._reader.submit(self._watch.after, self._pool.pids())
+                meanwhile(answer)
+                outcome = after.result()
             if not outcome.spoiled:
                 return answer, outcome.labels
         hint = "; stop it, or measure with --allow-shared" if outcome.shared else ""
@@ -295,6 +315,7 @@ class Session:
         """End every worker that was taken here and remove the shared files."""
         for handle in list(self._workers.values()):
             self.retire(handle)
+        self._reader.shutdown()
         self._exchange.close()
 
 
