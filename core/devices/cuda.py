@@ -131,7 +131,7 @@ class CudaDevice:
 
     def _describe(self, handle: WorkerHandle) -> DeviceInfo:
         facts = handle.info
-        self.floors: dict[str, float] = handle.call("floors", {}, _FLOORS_S)
+        best = handle.call("floors", {"brief": True}, _FLOORS_S)
         self.clock: str = facts["clock"]
         self.limits: dict[str, Any] = facts
         return DeviceInfo(
@@ -145,9 +145,9 @@ class CudaDevice:
             driver=nvml.driver_version() or f"CUDA {facts['cuda_version'] / 1000:g}",
             sm_clock_max_mhz=facts["sm_clock_max_mhz"],
             dram_gbs=facts["dram_gbs"],
-            l2_gbs=self.floors["l2_read_gbs"],
+            l2_gbs=best["l2_read_gbs"],
             fp32_tflops=facts["fp32_tflops"],
-            launch_floor_ms=self.floors["launch_ms"],
+            launch_floor_ms=best["launch_ms"],
         )
 
     def prepare(

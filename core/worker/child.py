@@ -20,7 +20,7 @@ from .buffers import Binding
 from .clocks import CuptiClock
 from .cupti import CuptiError, KernelRecords
 from .faults import WorkerFault
-from .floors import floors
+from .floors import floors, limits
 from .gpu import Gpu, load_driver
 from .lane import HELPER_ENTRIES, Lane
 from .measure import Meter, Subject
@@ -278,8 +278,8 @@ class Worker:
         return {**traced, "launches": launches, **self._verdict(subject, 0, download=True)}
 
     def job_floors(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """What the device can do at best, on this clock."""
-        return dict(floors(self.meter.lane))
+        """What the device can do at best, on this clock; only what every run needs, if `brief`."""
+        return (limits if payload.get("brief") else floors)(self.meter.lane)
 
     def job_vendor_import(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Import torch, before `init`: a worker that does may take its seconds while others measure."""
