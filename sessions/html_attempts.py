@@ -100,7 +100,7 @@ def _row(row: Mapping[str, Any], emulated: bool) -> Sequence[Any]:
         NONE if emulated else ratio_text(row["speedup"]),
         NONE if tokens is None else f"{tokens:,}",
         NONE if cost is None else f"${cost:.4g}",
-        clipped(row["idea"] or row["variant"] or "", 200),
+        ("draft: " if row["draft"] else "") + clipped(row["idea"] or row["variant"] or "", 200),
     )
 
 

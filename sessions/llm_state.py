@@ -81,7 +81,8 @@ class Attempt:
     """One source that was tried. `parent` is the attempt that it changes, `repairs` the one it mends; `kept`
     is None until it was judged; `source` lies below the session's folder. `launches`: case → its launches,
     each `{entry, grid, block, shared}`, as far as they are known. `precision`: where it isn't the workload's
-    own, so that it is never the best. `reason`: why it is as it is, in words. `entry`: its evaluation."""
+    own, so that it is never the best. `reason`: why it is as it is, in words. `draft`: the model had it
+    evaluated within its turn. `entry`: its evaluation."""
 
     number: int
     t: float
@@ -97,6 +98,7 @@ class Attempt:
     verdict: str = ""
     precision: str = ""
     reason: str = ""
+    draft: bool = False
     entry: Entry | None = None
 
     @property
@@ -267,6 +269,8 @@ def _attempt(state: LlmState, event: Event) -> LlmState:
     changes |= {name: _number(data[name]) for name in ("parent", "repairs") if data.get(name) is not None}
     if data.get("kept") is not None:
         changes["kept"] = bool(data["kept"])
+    if data.get("draft") is not None:
+        changes["draft"] = bool(data["draft"])
     if data.get("source") is not None:
         changes["source"] = str(data["source"])[:WORDS]
     if isinstance(data.get("launches"), Mapping):

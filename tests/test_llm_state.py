@@ -13,6 +13,7 @@ from warpdeck.sessions import llm_state, snapshot
 from warpdeck.sessions.events import Event, encode
 from warpdeck.sessions.llm_state import ATTEMPTS, RECENT, REQUESTS, TAIL, TOOLS, LlmState
 from warpdeck.sessions.state import RunState, reduce, reduce_all
+from warpdeck.tui.llm_view import _about
 
 START = {"workload": "gemm", "agent": "llm", "cases": [{"name": "256", "params": {"n": 256}}]}
 
@@ -100,6 +101,14 @@ def test_an_attempt_is_told_twice_and_finds_its_evaluation_either_way():
     assert (first.status, first.kept, first.source) == ("incorrect", False, "artifacts/attempts/1.cu")
     assert (second.parent, second.repairs, second.kept, second.candidate) == (1, 1, True, "b")
     assert second.status is None
+
+
+def test_a_draft_becomes_the_answer_when_the_model_says_so():
+    draft = {"attempt": 2, "variant": "a", "candidate": "c", "kept": True, "draft": True, "turn": 2}
+    (attempt,) = fold(("attempt", draft)).attempts
+    assert attempt.draft and "a draft" in _about(attempt, None)
+    (attempt,) = fold(("attempt", draft), ("attempt", {**draft, "draft": False})).attempts
+    assert not attempt.draft and "a draft" not in _about(attempt, None)
 
 
 def test_a_baseline_can_be_an_attempt():

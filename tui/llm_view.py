@@ -55,6 +55,8 @@ def _about(attempt: Attempt, entry: Entry | None) -> str:
     parts = [f"attempt {attempt.number}"]
     if attempt.repairs is not None:
         parts.append(f"repairs {attempt.repairs}")
+    if attempt.draft:
+        parts.append("a draft")
     if entry is not None and entry.status != "ok":
         failed = status_words(entry.status)
         parts.append(f"{failed}: {entry.message}" if entry.message else failed)
