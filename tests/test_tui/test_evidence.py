@@ -155,6 +155,8 @@ async def test_a_note_tells_that_it_is_another_configuration(kit: Any, tmp_path:
         await console.press("4", "j", "t")
         assert isinstance(console.app.screen, TimelineScreen)
         assert "this is block_size=256 reg_cap=32" in " ".join(console.text.split())
+        await console.press("q")  # and what is said of the trace goes with it
+        assert "this is block_size=256" not in " ".join(console.text.split())
 
 
 async def test_before_anything_was_measured_there_is_nothing_to_open(kit: Any) -> None:

@@ -144,13 +144,20 @@ async def test_the_form(
 
 async def test_a_fault_stands_beside_its_field_as_it_is_typed(tmp_path: Path, opened: Opener) -> None:
     async with opened(NewRunScreen(tmp_path, delay=0)) as console:
-        await console.press("x")
+        await console.press("end", "x")
         assert "did you mean 'softmax'?" in next(line for line in console.lines if "softmaxx" in line)
         await console.press("ctrl+s")
         assert console.app.screen is console.screen and not list(tmp_path.iterdir())
         await console.press("backspace")
         await settled(console)
         assert "✔ ready" in console.lines[1]
+
+
+async def test_what_is_typed_replaces_what_stood_there(tmp_path: Path, opened: Opener) -> None:
+    async with opened(NewRunScreen(tmp_path, delay=0)) as console:
+        await console.press(*"gemm", "down", "down", *"cpu")
+        command = " ".join(console.text.split())
+        assert "$ warpdeck tune gemm --device cpu" in command
 
 
 async def test_what_only_the_whole_shows_is_said_above(tmp_path: Path, opened: Opener) -> None:

@@ -239,6 +239,5 @@ def _widget(field: Field) -> Choice | Input:
         field.default,
         id=name,
         compact=True,
-        select_on_focus=False,
         suggester=SuggestFromList(known(), case_sensitive=True) if known else None,
     )

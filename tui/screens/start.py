@@ -36,9 +36,10 @@ DEVICE, LEAST_DEVICE = 35, 20  # "recorded on NVIDIA H200, 2026-11-29"
 NOTHING_YET = """\
 No sessions yet. A run is a session: everything it measured, to be looked at, played back and compared.
 
-  n                         describe a run in a form, and start it
-  warpdeck tune softmax     the same in a shell: on this GPU, else on a recording
-  warpdeck tune --help      agents, sizes, budgets"""
+  n                                  describe a run in a form, and start it
+  warpdeck tune softmax              the same in a shell: on this GPU, else recorded
+  warpdeck tune --help               agents, sizes, budgets
+  warpdeck replay gemm-ladder-h200   a climb on an H200 that ships, played back"""
 
 
 class MachinePane(TextPane):

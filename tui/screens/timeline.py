@@ -387,7 +387,8 @@ class TimelineScreen(Zooming):
         self.app.push_screen(HelpScreen(self))
 
     def action_leave(self) -> None:
-        """Back."""
+        """Back; what was told of this screen goes with it."""
+        self.app.clear_notifications()
         self.dismiss()
 
 
