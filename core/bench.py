@@ -243,9 +243,9 @@ class Bench:
 
     def _evaluate_batch(self, proposals: Sequence[Proposal]) -> Iterator[Evaluation]:
         resolved = [self._resolved(p) for p in proposals]
-        allowed = [candidate for candidate, refusal in resolved if refusal is None]
+        allowed = [c for c, refusal in resolved if refusal is None and not self._is_baseline(c)]
         results = self._backend.evaluate_many(allowed, self.cases, self.protocol)
-        for _, refusal in resolved:
+        for candidate, refusal in resolved:
             if self._since_baseline >= BASELINE_EVERY and not self.device.emulated:
                 self._measure_baseline()  # the others compile meanwhile
             if refusal is not None:
@@ -253,9 +253,17 @@ class Bench:
                 continue
             if self._vendor is None and self._backend.vendor_ready:
                 self.vendor()
+            if self._is_baseline(candidate):
+                yield self._log(replace(self._baselines[-1], compile_s=0.0, check_s=0.0, time_s=0.0))
+                continue
             with self._quiet():
                 evaluation = next(results)
             yield self._log(judged(evaluation, self.workload, self._backend, self.cases))
+
+    def _is_baseline(self, candidate: Candidate) -> bool:
+        """Whether it is the baseline, which a live device measured by the same protocol not long before."""
+        live = not self.device.recorded and not self.device.emulated
+        return live and candidate.id == self.baseline_candidate.id
 
     def quick(
         self, config: Config, case: Case, rng: np.random.Generator | None = None

@@ -110,6 +110,7 @@ class Graded(Level):
     def __init__(self) -> None:
         super().__init__(3, recorded=False)
         self.compared: list[tuple[str, str]] = []
+        self.evaluated = 0
 
     def _of(self, candidate: Candidate, *shape: int) -> np.ndarray:
         level = {64: 1.0, 128: 1.04, 256: 1.08}[int(str(candidate.config["block_size"]))]
@@ -119,6 +120,7 @@ class Graded(Level):
         measured = tuple(
             Measurement(c.name, protocol.cache, "made up", self._of(candidate, 30)) for c in cases
         )
+        self.evaluated += 1
         found = super().evaluate(candidate, cases, protocol)
         code = str(candidate.config["block_size"])  # register caps change nothing
         return dataclasses.replace(found, measurements=measured, resources=Resources(8, code_hash=code))
@@ -132,7 +134,10 @@ def test_what_is_known_already_is_not_compared_again() -> None:
     device = Graded()
     workload = load_workload("softmax")
     bench = Bench(workload, device, space="classic", cases=[workload.size_case(256)])
-    list(bench.evaluate_many(bench.configs()))
+    evaluations = list(bench.evaluate_many(bench.configs()))
+    assert device.evaluated == len(evaluations) == 9  # the baseline's is its own
+    (own,) = [e for e in evaluations if e.candidate.id == bench.baseline_candidate.id]
+    assert bench.speedup(own) == 1 and own.measurements == bench.baseline().measurements
     result = bench.finish()
     # the baseline (256) is no news, and what it says of 64 and 128 settles how those two stand
     assert device.compared == [("256", "64"), ("256", "128"), ("256", "64")]
