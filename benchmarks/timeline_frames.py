@@ -38,6 +38,7 @@ from textual.screen import Screen
 from warpdeck.core.tracing import read
 from warpdeck.telemetry.trace.timeline import Clock, Marks, Slices, Timeline, Warps
 from warpdeck.tui.app import WarpdeckApp
+from warpdeck.tui.memory import settle
 from warpdeck.tui.screens.timeline import TimelineScreen
 from warpdeck.tui.screens.timeline_compare import CompareTimelineScreen
 
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
+        settle()  # as the console does
         source, width, height = options.one
         known = int(source) if source.isdecimal() else Path(source)
         found = asyncio.run(measure(known, options.frames, (int(width), int(height)), options.compare))

@@ -19,9 +19,10 @@ from .series import BLOCK, Series
 from .state import Message, Record, RunState
 
 VERSION = 4  # of the state and this encoding; snapshots of another version are ignored
-# How JSON writes a control character but for tabs and ends of lines, or one that turns the direction of text.
-_COMMANDS = re.compile(
-    rb"(?<!\\)(?:\\\\)*\\(?:[bfr]|u(?:00[01]|007f|00[89]|061c|200[ef]|202[89a-e]|206[6-9]))"
+# What JSON escapes. A command: a control character but for tabs and ends of lines, or one that turns the
+# direction of text. It begins with a plain byte, so that a search is fast.
+_ESCAPE = re.compile(
+    rb"\\(?:(?P<command>[bfr]|u(?:00[01]|007f|00[89]|061c|200[ef]|202[89a-e]|206[6-9]))|.)", re.I | re.S
 )
 
 
@@ -62,9 +63,12 @@ def is_tame(data: bytes) -> bool:
     """Whether no text in it commands a terminal. What `encode` made of events may be shown; but a snapshot
     may be an older warpdeck's, or come with a session that was made to harm."""
     try:
-        return not _COMMANDS.search(zlib.decompress(data))
+        text = zlib.decompress(data)
     except zlib.error:
         return False
+    if not text.isascii() or b"\x7f" in text:  # `encode` escapes all of it
+        return False
+    return all(found["command"] is None for found in _ESCAPE.finditer(text))
 
 
 def decode(data: bytes, blocks: Sequence[bytes], tail: bytes) -> RunState:

@@ -355,7 +355,8 @@ def test_a_snapshot_that_commands_a_terminal_is_passed_over(tmp_path):
         session.append_many(("message", {"text": "red \u2026 😀 \\u001b"}) for _ in range(3000))
         kept = [row[0] for row in session._db.execute("SELECT data FROM snapshot")]
         assert kept and all(snapshot.is_tame(data) for data in kept)
-        for hostile in (b"\\u001b", b"\\b", b"\\u009b", b"\\u202e", b"\\\\\\u0007"):
+        escaped = (b"\\u001b", b"\\b", b"\\u009b", b"\\u202e", b"\\u202E", b"\\u009B", b"\\\\\\u0007")
+        for hostile in (*escaped, b"\x7f", "\u202e".encode(), "\x9b".encode()):
             changed = zlib.compress(zlib.decompress(kept[-1]).replace(b"red", hostile))
             assert not snapshot.is_tame(changed)
             session._db.execute("UPDATE snapshot SET data = ?", (changed,))
