@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -72,13 +73,20 @@ def sessions_list(as_json: options.Json = False) -> None:
 def sessions_show(session: Session = "last", as_json: options.Json = False) -> None:
     """Show a session: its result, how it ended, its files."""
     from ..sessions import examples
+    from ..sessions.database import odd_content
     from ..sessions.listing import show
-    from .results import show_result
 
     document = show(examples.resolve(session))
     if as_json:
         json_document(document)
         return
+    with odd_content(document["id"]):
+        _show(document)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    from .results import show_result
+
     ended = f": {document['reason']}" if document["reason"] else ""
     line(f"session   {document['id']} ({document['state']}{ended})")
     line(f"started   {document['started']}; ran {document['seconds']:.1f} s, {document['events']} events")

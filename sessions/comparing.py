@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import UsageError, WarpdeckError
+from ..core.errors import UsageError
 from . import listing
+from .database import odd_content
 from .report import tune_document
 from .state import RunState
 from .store import SessionStore
@@ -71,14 +72,9 @@ def _read(folder: Path) -> Compared:
     info = listing.describe(folder)
     if info.error:
         raise UsageError(info.error)
-    try:
-        with SessionStore.open(folder) as store:
-            state = store.state()
-            document = {**tune_document(store, state), "state": info.state}
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"session {folder.name} is damaged: {type(error).__name__}: {error}") from error
-    except WarpdeckError:
-        raise
+    with SessionStore.open(folder) as store, odd_content(store.id):
+        state = store.state()
+        document = {**tune_document(store, state), "state": info.state}
     run = state.info
     used = state.llm.usage if state.llm is not None and state.llm.asks else None
     priced = used is not None and (used.answers > used.unpriced)

@@ -148,11 +148,20 @@ def migrate(
 
 
 @contextmanager
+def odd_content(session: str) -> Iterator[None]:
+    """Readable rows that make no sense, of a session that came from elsewhere or was cut, as a UsageError."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UsageError(f"session {session} is damaged: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
 def plain_errors(folder: Path, *, resumable: bool = True) -> Iterator[None]:
     """SQLite's and the system's errors as one line that says what to do; a new session can't be resumed."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's message isn't text
         text = " ".join(str(error).split())
         name = folder.name
         if "is full" in text:
@@ -175,9 +184,11 @@ def plain_errors(folder: Path, *, resumable: bool = True) -> Iterator[None]:
                 f"session {name}: reading or writing {folder} failed (disk I/O error): check the disk"
             ) from error
         # Corrupt content, or tables of another shape; other subclasses are mistakes of ours.
-        if type(error) is sqlite3.DatabaseError or "no such column" in text:
-            raise UsageError(f"session {name} is damaged: {text} ({folder / paths.DATABASE})") from error
-        raise
+        if "decode" in text:
+            text = "it holds bytes that are no text"  # the message quotes all that is around them
+        elif type(error) is not sqlite3.DatabaseError and "no such column" not in text:
+            raise
+        raise UsageError(f"session {name} is damaged: {text} ({folder / paths.DATABASE})") from error
     except OSError as error:
         raise WarpdeckError(
             f"{folder}: {error.strerror or error}; check the disk and its permissions"

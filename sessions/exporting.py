@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from . import listing, phase0
+from .database import odd_content
 from .html_report import write_report
 from .portable import SUFFIXES, export_session
 from .report import history_document, json_text, write_text
@@ -26,7 +27,7 @@ class Form:
 
 def session_document(folder: Path) -> dict[str, Any]:
     """Everything that `sessions show --json` has, and every evaluation. UsageError for a damaged session."""
-    with SessionStore.open(folder) as store:
+    with SessionStore.open(folder) as store, odd_content(store.id):
         history = history_document(store)
     return {**listing.show(folder), "attempts": history["attempts"], "evaluations": history["evaluations"]}
 

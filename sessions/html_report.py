@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..core.errors import UsageError, WarpdeckError
+from ..core.errors import WarpdeckError
 from . import attempts as tried
 from . import heatmap, html_attempts, html_counters, html_lanes, html_run, paths
+from .database import odd_content
 from .effects import effects_of
 from .html_elements import Html, section, tag, visible
 from .report import tune_document, write_text
@@ -44,12 +45,8 @@ def write_report(folder: Path, target: Path | None = None) -> Path:
 
 def report(folder: Path) -> str:
     """A session's report as HTML, of bounded size. UsageError for a damaged one."""
-    with SessionStore.open(folder) as store:
-        try:
-            return _report(store)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            # Readable rows with odd content, of a session that came from elsewhere or was cut.
-            raise UsageError(f"session {store.id} is damaged: {type(error).__name__}: {error}") from error
+    with SessionStore.open(folder) as store, odd_content(store.id):
+        return _report(store)
 
 
 def _report(store: SessionStore) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
 from . import alive, paths
+from .database import odd_content
 from .events import Lifecycle
 from .report import tune_document
 from .state import RunState
@@ -122,7 +123,7 @@ def show(folder: Path) -> dict[str, Any]:
     info = describe(folder)
     if info.error:
         raise UsageError(info.error)
-    with SessionStore.open(folder) as store:
+    with SessionStore.open(folder) as store, odd_content(store.id):
         state = store.state()
         document = tune_document(store, state)
         header = {key: value for key, value in store.header().items() if key != "spec"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.model import Candidate, Config, Status
+from .database import odd_content
 from .events import Kind
 from .report import write_text
 from .store import SessionStore
@@ -50,7 +51,8 @@ def rows(store: SessionStore) -> tuple[list[dict[str, Any]], int]:
     cap (empty if that was not evaluated), `matrix_size` the case's name where it is no plain size. A
     configuration evaluated more than once has the row of its latest evaluation.
     """
-    every = all_rows(store)
+    with odd_content(store.id):
+        every = all_rows(store)
     failed = {row.candidate.id for row in every if row.failure}
     return [row.values for row in every if not row.failure], len(failed)
 

@@ -279,7 +279,7 @@ def _result(state: RunState, event: Event, changes: dict[str, Any]) -> None:
     for config in data.get("tied") or ():
         dict(config)
     for part in (data.get("best"), data.get("baseline"), *(data.get("cases") or ())):
-        dict(part or {})  # damage fails here, not where it is shown
+        dict(dict(part or {}).get("config") or {})  # damage fails here, not where it is shown
     changes["result"] = data
     changes["leaderboard"] = with_finalists(
         state.leaderboard, data.get("finalists") or (), paired=data.get("comparison") != "unpaired"

@@ -291,7 +291,7 @@ class SessionStore:
             ).fetchall()
             for length, data, tail in rows:
                 # A damaged snapshot costs time, not the session: the events are the truth.
-                with suppress(ValueError):
+                with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                     if snapshot.is_tame(data):
                         return self._restore(length // BLOCK, data, tail)
         return RunState()

@@ -198,6 +198,7 @@ def test_unknown_kinds_and_keys_are_ignored():
         ("state", {"state": "dancing"}),
         ("artifact", {"name": "x"}),
         ("result", {"tied": [3]}),
+        ("result", {"best": {"config": "x"}}),
     ],
 )
 def test_damaged_events_are_usage_errors(kind, data):
@@ -347,6 +348,8 @@ def test_damaged_snapshots_cost_time_not_the_session(tmp_path):
     with SessionStore.create(tmp_path, "s2", {}) as session:
         session.append_many(("step", {"step": i, "reward": i}) for i in range(3000))
         session._db.execute("DELETE FROM series WHERE block = 1")
+        assert session.state() == reduce_all(session.events())
+        session._db.execute("UPDATE snapshot SET rows = 'many'")
         assert session.state() == reduce_all(session.events())
 
 

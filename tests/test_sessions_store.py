@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from warpdeck.core.errors import UsageError, WarpdeckError
-from warpdeck.sessions import database, store
+from warpdeck.sessions import database, paths, store
+from warpdeck.sessions.listing import list_sessions
 from warpdeck.sessions.store import SessionStore
 
 
@@ -247,6 +248,30 @@ def test_a_damaged_file_is_a_usage_error(tmp_path, damage, message):
     with pytest.raises(UsageError, match=message) as caught, SessionStore.open(tmp_path / "s") as session:
         list(session.events())
     assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_damage_of_that_session_alone(isolated_home):
+    """A flipped bit in an event's or the header's text, or in a table's name."""
+    sessions = paths.home().sessions
+    for name, old in (("event", b"somewhere"), ("header", b"over there"), ("schema", b"series")):
+        with SessionStore.create(sessions, name, {"workload": "over there"}) as session:
+            session.append("message", {"text": "somewhere"})
+        file = sessions / name / "session.db"
+        assert old in file.read_bytes()
+        file.write_bytes(file.read_bytes().replace(old, old[:-2] + b"\xd5" + old[-1:]))
+    with SessionStore.create(sessions, "whole", {}) as session:
+        session.append("message", {"text": "somewhere"})
+    found = {info.id: info for info in list_sessions()}
+    assert found.pop("whole").error is None
+    assert all("damaged" in (found[name].error or "") for name in ("header", "schema")), found
+    for name in found:
+        with (
+            pytest.raises(UsageError, match="damaged") as caught,
+            SessionStore.open(sessions / name) as session,
+        ):
+            session.header()
+            list(session.events())
+        assert "somewhere" not in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_another_programs_database_is_a_usage_error(tmp_path):
