@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 
@@ -36,11 +36,13 @@ class SharedDevice:
         self._device: Device | None = None
         self._asked: tuple[str, bool] | None = None
         self._plans: Plans | None = None
+        self._leaving: Future[None] | None = None
         self.seed = 0
         """Of the inputs of the run whose turn it is; a secret one where its agent writes code."""
 
     def open(self, spec: RunSpec) -> Device:
         """The device of the run whose turn it is. Raises as `open_device`."""
+        self.left()
         self._coming = self._coming[1:]
         self.seed = secrets.randbits(63) if agent_spec(spec.agent).writes_code else spec.seed
         asked = (spec.device, spec.allow_shared)
@@ -80,9 +82,17 @@ class SharedDevice:
             self._device.workers.want(2)  # one to measure in, one to compare in
 
     def leave(self) -> None:
-        """A run has ended well: close its device, unless the next one needs it."""
+        """A run has ended well: begin to close its device, unless the next one needs it."""
         if not self._same():
-            self.close()
+            executor = ThreadPoolExecutor(1, "warpdeck-closing")
+            self._leaving = executor.submit(self.close)
+            executor.shutdown(wait=False)
+
+    def left(self) -> None:
+        """Wait until the device is closed, if that was begun. Raises what closing it raised."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            leaving.result()
 
     def close(self) -> None:
         """Close the device, if one is open."""
@@ -140,4 +150,7 @@ class SharedDevice:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.left()
+        finally:
+            self.close()

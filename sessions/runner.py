@@ -226,6 +226,7 @@ class _Run:
         self._log.flush()
         ending = self._verdict(report, self._store.state())
         self._write_artifacts(ending[0], ending[2])
+        self._device.left()
         return ending
 
     def _write_artifacts(self, ending: Lifecycle, reason: str) -> None:
