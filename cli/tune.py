@@ -138,6 +138,7 @@ def tune(
     """
     from ..sessions import paths
     from ..sessions.launch import resume_run
+    from ..sessions.store import SessionStore
 
     values, document = own.settled(context, tune)  # what was declared above, and --config
     if values["as_json"] and values["as_jsonl"]:
@@ -154,16 +155,19 @@ def tune(
                 "--resume goes on as the session was started: leave WORKLOAD, --session, --from out"
             )
         dotenv.load(os.environ, Path(".env"))
-        launched = resume_run(paths.resolve(resume), steps=steps, time_limit_s=time_limit)
+        folder = paths.resolve(resume)
+        with SessionStore.open(folder) as store:
+            told = store.last_seq
+        launched = resume_run(folder, steps=steps, time_limit_s=time_limit)
     else:
-        launched = _launch(chosen, values, document)
+        launched, told = _launch(chosen, values, document), 0
     if stdout_is_terminal() and not (headless or as_json or as_jsonl):
         from .. import tui
 
         code = tui.run_live(launched.folder)
         _show_if_ended(launched)
         return code
-    return watch(launched, as_json=as_json, as_jsonl=as_jsonl)
+    return watch(launched, as_json=as_json, as_jsonl=as_jsonl, told=told)
 
 
 def _show_graph(values: Mapping[str, Any], document: Mapping[str, Any]) -> int:

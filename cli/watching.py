@@ -37,8 +37,16 @@ class _Ended(KeyboardInterrupt):
         self.code = ExitCode(128 + number)
 
 
-def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, silent: bool = False) -> int:
-    """Follow a run that was started here to its end, and print its result (unless `silent`).
+def watch(
+    launched: Launched,
+    *,
+    as_json: bool = False,
+    as_jsonl: bool = False,
+    silent: bool = False,
+    told: int = 0,
+) -> int:
+    """Follow a run that was started here to its end, and print its result (unless `silent`). Its messages up
+    to event `told` were seen before.
 
     Ctrl-C, SIGTERM and a hangup stop the run: it would go on without anyone to see what it spends. (SIGKILL
     can't be answered: then it does.)
@@ -51,7 +59,7 @@ def watch(launched: Launched, *, as_json: bool = False, as_jsonl: bool = False, 
 
     with _signals():
         try:
-            _follow(launched, as_jsonl)
+            _follow(launched, as_jsonl, told)
             code = launched.wait(WAIT_S)
         except KeyboardInterrupt as end:
             code = end.code if isinstance(end, _Ended) else ExitCode.INTERRUPTED
@@ -110,7 +118,7 @@ def _how(status: int | None) -> str:
         return f"killed by signal {-status}"
 
 
-def _follow(launched: Launched, as_jsonl: bool) -> None:
+def _follow(launched: Launched, as_jsonl: bool, told: int) -> None:
     """Draw progress on a terminal's stderr, pass messages on, stream events, until the run has ended."""
     from ..sessions.events import Kind
     from ..sessions.store import SessionStore
@@ -124,7 +132,7 @@ def _follow(launched: Launched, as_jsonl: bool) -> None:
                 message(f"session {launched.session}")
                 named = True
             for event in store.events(seen, state.seq, kinds):
-                if event.kind == Kind.MESSAGE:
+                if event.kind == Kind.MESSAGE and event.seq > told:
                     _pass_on(event.data)
                 if as_jsonl:
                     json_line({"seq": event.seq, "t": event.t, "kind": str(event.kind), "data": event.data})

@@ -144,8 +144,10 @@ def test_an_interrupted_author_pays_nothing_twice(isolated_home: Path) -> None:
         done = warpdeck(*RUN, *arguments, "--base-url", server.url, cwd=isolated_home)
         assert done.returncode == 1 and "warpdeck: error:" in done.stderr
         assert len(server.asked) == 2
+        assert "the model writes what the workload lacks" in done.stderr
         done = warpdeck("tune", "--resume", "cut", "--headless", "--json", cwd=isolated_home)
         assert done.returncode == 0, done.stderr
+        assert done.stderr.count("the model writes what the workload lacks") == 1  # not the first run's again
         assert len(server.asked) == 3  # the first answer came from the log
     assert json.loads(done.stdout)["counts"] == {"ok": 1}
 
