@@ -13,7 +13,7 @@ from llm_steps import answer
 
 from warpdeck.agents import registry
 from warpdeck.agents.llm import graph, prompts, proposal
-from warpdeck.agents.llm.history import Attempt, History
+from warpdeck.agents.llm.history import Attempt, History, one_line, outcome
 from warpdeck.agents.llm.settings import LlmSettings
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import Candidate, Evaluation, Status
@@ -186,3 +186,15 @@ def test_the_registry_takes_the_agent_s_options():
     assert found == {"model": "m", "base_url": "http://127.0.0.1:1/v1", "counters": True, "docs": ["a.md"]}
     with pytest.raises(UsageError, match="no option 'modell'"):
         registry.settings("llm", {"modell": "m"})
+
+
+def test_no_folder_of_this_machine_is_told():
+    path = "/home/me/.warpdeck/sessions/s-1/artifacts/attempts/attempt-002.cu"
+    message = f'{path}: #include "/etc/x": only headers of the toolkit\n{path}(3): a / b /c'
+    evaluation = Evaluation(Candidate("attempt-002", {}, "h"), Status.COMPILE_ERROR, message)
+    attempt = Attempt(
+        2, reason=f"compile_error: {message}", diagnosis=(f"at {path}:7",), evaluation=evaluation
+    )
+    told = "\n".join([one_line(attempt), *outcome(attempt)])
+    assert "/home/me" not in told and told.count("attempt-002.cu") == 4
+    assert '#include "/etc/x"' in told and "attempt-002.cu(3): a / b /c" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -291,6 +292,14 @@ class History:
         return "\n".join(lines)
 
 
+_FOLDERS = re.compile(r"(?<![\w/])/(?:[^\s/:'\"]+/)+(?=attempt-\d+\.cu\b)")
+
+
+def _plain(text: str) -> str:
+    """Without the folders of this machine before an attempt's file: they are nobody else's business."""
+    return _FOLDERS.sub("", text)
+
+
 def one_line(attempt: Attempt) -> str:
     """An attempt's number, idea and outcome."""
     origin = f" (repairs {attempt.repairs})" if attempt.repairs else ""
@@ -301,7 +310,7 @@ def one_line(attempt: Attempt) -> str:
     if attempt.kept:
         result += ", kept"
     elif attempt.reason:
-        result += f": {attempt.reason.removeprefix(f'{attempt.status}: ').splitlines()[0][:200]}"
+        result += f": {_plain(attempt.reason.removeprefix(f'{attempt.status}: ')).splitlines()[0][:200]}"
     idea = " ".join(attempt.idea.split())[:200]
     return f"attempt {attempt.number}{origin}: {idea or 'no idea given'} -> {result}"
 
@@ -327,7 +336,7 @@ def outcome(attempt: Attempt) -> list[str]:
             text += f", occupancy {resources.occupancy:.0%} (limited by {resources.limiter})"
         lines.append(text)
     lines += list(attempt.diagnosis)
-    return list(dict.fromkeys(lines))
+    return list(dict.fromkeys(map(_plain, lines)))
 
 
 def microseconds(ms: float | None) -> str:
