@@ -163,7 +163,7 @@ def _run(first: Screen[None]) -> int:
         finally:
             gc.enable()
     crash = app.crash or crash
-    if crash is None:
+    if crash is None or isinstance(crash, BrokenPipeError):  # a browser's tab whose server is gone
         return app.return_code or ExitCode.OK
     path = save_traceback(crash)
     where = f"; the traceback is in {path}" if path else ""

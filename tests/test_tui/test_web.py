@@ -207,13 +207,17 @@ async def test_a_tab_is_a_dashboard_of_its_own(isolated_home: Path, client: aioh
         assert server.process.returncode == 0 and "Traceback" not in err
 
 
-async def test_a_killed_server_leaves_no_tab(client: aiohttp.ClientSession) -> None:
+async def test_a_killed_server_leaves_no_tab(
+    client: aiohttp.ClientSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     async with serving() as server, tab(server, client) as opened:
         await opened.until("no sessions yet")
         (process,) = server.tabs
         server.process.kill()
         await opened.end()
         await gone(process)
+    assert not list(tmp_path.glob("warpdeck-traceback-*"))  # nobody is left to see it: no crash
 
 
 async def test_as_many_tabs_as_the_machine_bears(client: aiohttp.ClientSession) -> None:
