@@ -94,7 +94,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        spec = RunSpec("gemm", agent="random", device=options.device, sizes=(2048,), steps=100_000, seed=1)
+        spec = RunSpec("gemm", agent="random", device=options.device, sizes=(1024,), steps=100_000, seed=1)
         run = launch_run(spec, name="beside", sessions=home / "sessions")
         try:
             attach = [sys.executable, "-m", "warpdeck", "attach", str(run.folder)]
