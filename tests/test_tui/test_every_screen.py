@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from test_tui.conftest import Console
 from test_tui.every_screen import SCREENS, painted, shown
+from test_tui.test_readonly import content, do_everything
 from textual.containers import VerticalScroll
 from textual.widgets import Button, Input, OptionList
 
@@ -217,6 +218,15 @@ async def test_another_key_is_what_the_footer_says(tmp_path: Path) -> None:
                 console.app.set_keymap({id: key})
                 active = console.app.screen.active_bindings.get(key)
                 assert active is not None and active.binding.id == id
+
+
+@pytest.mark.parametrize("name", ["start", "sessions-compare", "timeline", "counters", "source", "code"])
+async def test_read_only_no_command_writes_a_file(name: str, tmp_path: Path) -> None:
+    async with shown(name, tmp_path, settings=Settings(readonly=True)) as console:
+        before = content(tmp_path)
+        assert "READ ONLY" in console.lines[0]
+        assert len(await do_everything(console)) > 5
+        assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("size", [(60, 16), *SIZES, (200, 60)])

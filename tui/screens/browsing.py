@@ -22,6 +22,7 @@ from ..format import NONE, clip, ratio
 from ..sources import LiveSource, ReplaySource, RunSource
 from ..view import STATE_MARKS
 from ..widgets.table import Table
+from .leaving import gone
 from .run import RunScreen
 from .zooming import Zooming
 
@@ -71,11 +72,14 @@ class Browsing(Zooming):
         try:
             home, infos = await asyncio.to_thread(_read, self.folder, self._listing)
         except (WarpdeckError, OSError) as error:
-            self.query_one("#progress", Static).update(clip(f"{error}; trying again", self.size.width - 2))
+            if not gone(self):
+                self.query_one("#progress", Static).update(
+                    clip(f"{error}; trying again", self.size.width - 2)
+                )
             return
         finally:
             self._busy = False
-        if self.is_attached and self._known != (home, infos):
+        if not gone(self) and self._known != (home, infos):
             self._known = home, infos
             self.infos = {info.id: info for info in infos}
             with self.app.batch_update():

@@ -22,6 +22,7 @@ from ..source_files import Sources, Text, Version
 from ..syntax import Run, highlight
 from ..widgets.footer import Footer
 from ..widgets.listing import Line, Listing
+from .leaving import gone
 from .zooming import Zooming
 
 SOURCE_HELP = """\
@@ -107,7 +108,7 @@ class CodeScreen(Zooming):
             text = self._text or await asyncio.to_thread(source_files.load, self.sources, self.version)
         except WarpdeckError as error:
             text, trouble = None, str(error)
-        if not self.is_attached:
+        if gone(self):
             return
         runs: Sequence[Sequence[Run]] = ()
         if text is not None:
@@ -115,7 +116,7 @@ class CodeScreen(Zooming):
             runs = await asyncio.to_thread(highlight, text.lines, text.file)
             self._show_source(text, runs, {})
         found = await asyncio.to_thread(codes.load, self.sources, self.version)
-        if not self.is_attached:
+        if gone(self):
             return
         self._code, self._ready = found, True
         if text is not None:

@@ -14,9 +14,9 @@ from textual.widgets import Static
 
 from ...core.errors import WarpdeckError
 from ...sessions.comparing import Comparison, Row, compare
-from ..format import clip
 from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
+from .leaving import gone
 from .zooming import Zooming
 
 NAME = 13
@@ -73,9 +73,11 @@ that are the same.
         try:
             self._found = await asyncio.to_thread(compare, self._folders)
         except WarpdeckError as error:
-            self.query_one("#progress", Static).update(f"✘ {error}")
+            if not gone(self):
+                self.query_one("#progress", Static).update(f"✘ {error}")
             return
-        self._draw()
+        if not gone(self):
+            self._draw()
 
     def _draw(self) -> None:
         found = self._found
@@ -89,7 +91,7 @@ that are the same.
         )
         alert = self.query_one("#alert", Static)
         alert.display = bool(found.notes)
-        alert.update("\n".join(clip(f"! {note}", self.size.width - 2) for note in found.notes))
+        alert.update("\n".join(f"! {note}" for note in found.notes))
         room = self.size.width - 6 - NAME - 3 - 2 * len(found.sessions)
         width = min(WIDEST, max(NARROWEST, room // len(found.sessions)))
         columns = [

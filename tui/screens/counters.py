@@ -29,6 +29,7 @@ from ..widgets.flow import FlowPane
 from ..widgets.footer import Footer
 from ..widgets.plot import Plot
 from ..widgets.table import GAP, Column, Table, TableRow
+from .leaving import gone
 from .zooming import Zooming
 
 MIDDLE, BOTTOM = ("speed", "roofline", "flow", "stalls"), ("lines", "metrics")
@@ -217,7 +218,7 @@ class CountersScreen(Zooming):
         """Bring the baseline's point into the roofline, if it was profiled."""
         choices = await asyncio.to_thread(self._profiles)
         choice = next((c for c in choices if others.is_baseline(c, self.baseline)), None)
-        if choice is not None and self.is_attached:
+        if choice is not None and not gone(self):
             self._rival = choice.load()
             self._draw_roofline()
 

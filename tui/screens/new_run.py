@@ -26,6 +26,7 @@ from ..format import clip
 from ..run_form import FIELDS, Field
 from ..widgets.choice import Choice
 from ..widgets.footer import Footer
+from .leaving import gone
 
 SETTLED_S = 0.3  # after the last key, before what takes longer is looked at
 _started: list[Launched] = []  # their processes are waited for as long as this console lives
@@ -160,7 +161,7 @@ same run in a shell. **ctrl+s** starts it; it goes on whether or not this consol
             refused = ""
         except WarpdeckError as error:
             refused = str(error)
-        if values == self.values and self.is_attached:
+        if not gone(self) and values == self.values:
             self._refused = refused
             self._say()
             self.refresh_bindings()

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from ...core.errors import WarpdeckError
 from ..others import Choice
 from ..widgets.table import Column, Table, TableRow
+from .leaving import gone
 
 Found = TypeVar("Found")
 
@@ -59,7 +60,7 @@ class PickScreen(ModalScreen[Any], Generic[Found]):
             choices, trouble = [], str(error)
         else:
             trouble = "" if choices else "nothing else is here"
-        if not self.is_attached:  # closed meanwhile
+        if gone(self):  # closed meanwhile
             return
         self._choices = choices
         table = self.query_one(Table)
@@ -105,10 +106,10 @@ class PickScreen(ModalScreen[Any], Generic[Found]):
         try:
             found = await asyncio.to_thread(load)
         except WarpdeckError as error:
-            if self.is_attached:
+            if not gone(self):
                 self._say(f"✘ {error}", wrong=True)
             return
-        if self.is_attached:
+        if not gone(self):
             self.dismiss(found)
 
     def action_other(self) -> None:

@@ -29,6 +29,7 @@ from ..widgets.model import ModelPane
 from ..widgets.plot import Plot
 from ..widgets.replay_bar import Moment, ReplayBar
 from .confirm import ConfirmScreen
+from .leaving import gone
 from .steering import Steering
 
 INTERVAL_S = 0.25
@@ -160,7 +161,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
             self._trouble = f"{error}; trying again"
         else:
             self._trouble = ""
-        if not self.is_attached:  # closed in the meantime
+        if gone(self):  # closed in the meantime
             return
         if state is not None:
             self._take(state)
@@ -185,7 +186,7 @@ The console is only a view. Quitting leaves the run alive; `warpdeck attach` com
         # One that is left when the screen closes may find the log closed: nobody is left to tell.
         polling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait({polling}, timeout=SLOW_S)
-        if not done and self.is_attached:
+        if not done and not gone(self):
             self._trouble = "the session can't be read just now (locked by another process?); waiting"
             self._draw_header()
         return await polling

@@ -20,6 +20,7 @@ from ..source_files import Sources, Text, Version
 from ..syntax import highlight
 from ..widgets.diff import DiffPane, Pair
 from ..widgets.footer import Footer
+from .leaving import gone
 from .zooming import Zooming
 
 
@@ -133,12 +134,12 @@ class SourceScreen(Zooming):
         try:
             texts, pair = await asyncio.to_thread(_compared, sources, old, new, known)
         except WarpdeckError as error:
-            if not self._gone:
+            if not gone(self):
                 self.pane.show(None)
                 self._alert(str(error))
                 self.refresh_bindings()
             return
-        if self._gone:
+        if gone(self):
             return
         self._texts = texts  # of these two; others are read again
         notes = dict.fromkeys(text.note for text in texts.values() if text.note)
@@ -148,11 +149,6 @@ class SourceScreen(Zooming):
         self.pane.show(pair)
         self._describe()
         self.refresh_bindings()
-
-    @property
-    def _gone(self) -> bool:
-        """Whether the screen was left meanwhile; its panes go before it does."""
-        return not self.is_attached or not self.query("#alert")
 
     def _alert(self, words: str) -> None:
         alert = self.query_one("#alert", Static)

@@ -26,6 +26,7 @@ from ..widgets.bars import TextPane
 from ..widgets.footer import Footer
 from ..widgets.table import Column, Table, TableRow
 from .browsing import INTERVAL_S, Browsing, best_words, count_words, started_words, state_tone, state_words
+from .leaving import gone
 
 if TYPE_CHECKING:
     from ...core.doctor import Check
@@ -184,7 +185,8 @@ the start. A run belongs to no console: it goes on whether or not one is open.
     async def _found(self, found: asyncio.Future[Sequence[Check]]) -> None:
         checks = await found
         self._looking = False
-        self.query_one(MachinePane).show(checks)
+        if not gone(self):
+            self.query_one(MachinePane).show(checks)
 
     def action_sessions(self) -> None:
         """All sessions."""

@@ -24,6 +24,7 @@ from ..others import Baseline, Choice
 from ..widgets.footer import Footer
 from ..widgets.stages import LongestPane, StagePane, StageRow
 from ..widgets.timeline import TimelinePane
+from .leaving import gone
 from .zooming import Zooming
 
 LONGEST = 50  # ranges in the list of the longest
@@ -106,7 +107,7 @@ class TimelineScreen(Zooming):
         """Fill the stage pane: percentiles of a million ranges take a moment."""
         summary = await asyncio.to_thread(summarise, self.timeline, longest=LONGEST)
         give_back()
-        if self.is_attached:
+        if not gone(self):
             names = list(self.timeline.stages)
             rows = [StageRow(stage, names.index(stage.name)) for stage in summary.stages]
             self.query_one(StagePane).show(rows, names, self.pane.letters)

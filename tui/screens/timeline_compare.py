@@ -24,6 +24,7 @@ from ..widgets.footer import Footer
 from ..widgets.table import Table, TableRow
 from ..widgets.timeline import TimelinePane
 from .counters import laid_out
+from .leaving import gone
 from .zooming import Zooming
 
 LEAST_ROOM = 5  # columns of a stage's name
@@ -111,7 +112,7 @@ warp that the other trace lacks is left where it is. **x** exchanges the two, **
     async def _sum_up(self) -> None:
         sums = [await asyncio.to_thread(summarise, timeline) for timeline in self.timelines]
         give_back()
-        if self.is_attached:
+        if not gone(self):
             self._sums = sums
             self._compare()
 
