@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,17 @@ def test_a_spent_budget_ends_the_turn(tmp_path: Path, server: LlmServer) -> None
     assert (report.steps, report.reason) == (2, "steps")
     assert len(server.asked) <= 2 and run.nodes[-1] == "finalise"
     assert run.agent.history.best is not None and run.agent.history.best.number == 2
+
+
+def test_a_tool_of_another_turn_keeps_off_the_device_in_the_end(tmp_path: Path, server: LlmServer) -> None:
+    server.say(call("evaluate", propose("takes 500 us")), hang())
+    run = Run(tmp_path, server)
+    run.search(2)
+    taken: list[bool] = []
+    other = threading.Thread(target=lambda: taken.append(run.agent._inspector._lock.acquire(timeout=0.05)))
+    other.start()
+    other.join()
+    assert taken == [False]  # the finalists are measured now
 
 
 def test_without_drafts_there_is_no_tool(tmp_path: Path, server: LlmServer) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...core.model import Candidate, Evaluation, Status
-from ..base import Context
+from ..base import Context, NullControl
 from . import beam, prompts
 from .asking import Asker
 from .client import Client, Tool
@@ -335,8 +335,9 @@ class LlmAgent:
     # -- the end -----------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """The budget of steps or time is spent: no turn may spend more."""
+        """The budget of steps or time is spent: no turn spends more, or uses the device any longer."""
         self._control.over = True
+        self._inspector.hold(NullControl())
         self._turns.join(JOIN_S)
         if self._machine.node is Node.REFINE:
             self._machine.go(Node.FINALISE, "the run's budget is spent")

@@ -4,6 +4,7 @@ end with an answer. What is evaluated goes through the loop's own `ask` and `tel
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -120,9 +121,10 @@ class Turns:
                 continue
 
     def join(self, seconds: float) -> None:
-        """Let turns that were told to stop log it."""
+        """Let turns that were told to stop log it; for so long at most."""
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join(max(end - time.monotonic(), 0.0))
 
 
 def evaluate_tool(most: int, run: Callable[[dict[str, object]], str]) -> Tool:
