@@ -167,10 +167,12 @@ def main() -> None:
 def report(store: SessionStore, wall: float, peak: float) -> None:
     """Print the figures as Markdown."""
     events = list(store.events())
+    if not any(e.kind == Kind.RESULT for e in events):
+        sys.exit(f"the run has no result: {(store.folder / launch.LOG).read_text().strip()}")
     found = [e for e in events if e.kind == Kind.EVALUATION]
     judged = [e.data for e in events if e.kind in (Kind.EVALUATION, Kind.BASELINE)]
-    first = next((e.t for e in events if e.kind == Kind.BASELINE), events[0].t)
-    result = next((e for e in reversed(events) if e.kind == Kind.RESULT), events[-1])
+    first = next(e.t for e in events if e.kind == Kind.BASELINE)
+    result = next(e for e in events if e.kind == Kind.RESULT)
     finish = float(result.data.get("finish_s") or 0.0)
     spent = {
         "checks": sum(data["check_s"] for data in judged),
@@ -178,10 +180,6 @@ def report(store: SessionStore, wall: float, peak: float) -> None:
         "pairs": float(result.data.get("compared_s") or 0.0),
     }
     ideas = {e.data["variant"]: e.data["idea"] for e in events if e.kind == Kind.ATTEMPT}
-    costs, previous = [], first
-    for event in found:
-        costs.append((event, event.t - previous))
-        previous = event.t
     state = store.state()
     print(f"{len(found)} candidates: {dict(state.counts)}; ended: {state.lifecycle} {state.reason}\n")
     print("| part of the run | s | share of the wall time |")
@@ -199,23 +197,22 @@ def report(store: SessionStore, wall: float, peak: float) -> None:
     }
     for name, seconds in phases.items():
         print(f"| {name} | {seconds:.1f} | {seconds / wall:.0%} |")
-    hung = sum(e.data["check_s"] for e, _ in costs if e.data["status"] == "timeout")
+    hung = sum(e.data["check_s"] for e in found if e.data["status"] == "timeout")
     print(f"\nmeasuring: {measuring / wall:.1%} of the wall time (goal 60%)")
     if hung:
         rest, without = measuring - hung, (measuring - hung) / (wall - hung)
         print(f"with the hung kernels' {hung:.1f} s as waste: {rest / wall:.1%}; without them: {without:.1%}")
     print(f"compiling, in other processes: {sum(e.data['compile_s'] for e in found):.1f} s")
     print(f"largest resident size of the run process: {peak:.0f} MB (goal 1,000)\n")
-    print("| candidates | number | longest from the one before, s | its checks and timing, s |")
-    print("|---|--:|--:|--:|")
-    kinds: dict[str, list[tuple[float, float]]] = {}
-    for event, cost in costs:
+    print("| candidates | number | longest, from its first check to the end of its worker if it failed, s |")
+    print("|---|--:|--:|")
+    kinds: dict[str, list[float]] = {}
+    for event in found:
         idea = ideas.get(event.data["variant"], "")
         kind = f"{idea if idea in BROKEN else 'sound'}: {event.data['status']}"
-        kinds.setdefault(kind, []).append((cost, event.data["check_s"] + event.data["time_s"]))
+        kinds.setdefault(kind, []).append(event.data["check_s"] + event.data["time_s"])
     for kind, seconds in sorted(kinds.items()):
-        longest = max(seconds)
-        print(f"| {kind} | {len(seconds)} | {longest[0]:.2f} | {longest[1]:.2f} |")
+        print(f"| {kind} | {len(seconds)} | {max(seconds):.2f} |")
 
 
 if __name__ == "__main__":
