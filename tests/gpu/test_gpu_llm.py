@@ -141,3 +141,40 @@ def test_a_whole_session_judges_and_times_generated_kernels(tmp_path: Path, monk
         state = store.state()
     assert state.counts == {"ok": 3}
     assert state.best is not None and state.best.variant.startswith("attempt-")
+
+
+def test_a_draft_is_timed_and_ranked_within_the_turn(device: Device, tmp_path: Path) -> None:
+    first, second = ({**propose("x"), "source": source} for source in (COALESCED, TWICE))
+    broken = {**first, "source": COALESCED.replace("float sum", "float summ")}
+    with LlmServer(call("evaluate", broken), call("evaluate", first), answer(second)) as server:
+        run = Run(tmp_path, server, device=device, stagnation=0)
+        assert run.search(4).steps == 4
+    failed, timed = (tool["result"] for tool in run.of("tool"))
+    assert "compile_error" in failed and 'identifier "sum" is undefined' in failed
+    assert "of the physical floor's speed" in timed and "kept" in timed
+    assert [(a["draft"], a["verdict"]) for a in run.attempts[1:]] == [
+        (True, None),
+        (True, "win"),
+        (False, "tie"),
+    ]
+
+
+def test_turns_draft_and_look_beside_each_other(device: Device, tmp_path: Path) -> None:
+    """While one turn's draft is measured, another's tools wait for the device."""
+
+    def model(asked):
+        done = sum(message["role"] == "tool" for message in asked.messages)
+        if "different ideas" in str(asked.messages[1]["content"]):
+            return answer({"ideas": [{"idea": f"idea {asked.number} {i}", "why": ""} for i in (1, 2)]})
+        kernel = {**propose("x"), "source": COALESCED + f"// {asked.number}\n__device__ const int u = 1;\n"}
+        if done == 0 and asked.number % 2:
+            return call("sanitize", {"attempt": 1})
+        return call("evaluate", kernel) if done < 2 else answer(kernel)
+
+    with LlmServer(default=model) as server:
+        run = Run(tmp_path, server, device=device, strategy="beam", stagnation=0)
+        assert run.search(6).steps == 6
+    assert [d["status"] for d in run.of("evaluation")] == ["ok"] * 6
+    assert {tool["name"] for tool in run.of("tool")} >= {"evaluate"}
+    best = run.bench.finish().to_json()["best"]
+    assert best["status"] == "ok" and best["speedup"] > 1
