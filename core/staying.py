@@ -22,14 +22,31 @@ def _told(status: int) -> None:
 
 
 class _Aside:
-    """stdout, where one JSON document may be due: what code that is to stay prints goes to stderr."""
+    """stdout while such code runs, since one JSON document may be due: what it prints goes to stderr."""
 
-    def __init__(self, stdout: Any) -> None:
-        self._stdout = stdout
+    def __init__(self) -> None:
+        self._stdout: Any = None
+        self._lock = threading.Lock()
+        self._depth = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self._depth += 1
+            if sys.stdout is not self:
+                self._stdout, sys.stdout = sys.stdout, self  # type: ignore[assignment] - the same, elsewhere
+
+    def leave(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0 and sys.stdout is self:
+                sys.stdout = self._stdout
 
     def __getattr__(self, name: str) -> Any:
         inside = getattr(_inside, "process", None) == os.getpid()
         return getattr(sys.stderr if inside else self._stdout, name)
+
+
+_aside = _Aside()
 
 
 @contextmanager
@@ -37,9 +54,8 @@ def staying() -> Iterator[None]:
     """Code in it, in this thread, that calls `os._exit` raises SystemExit instead, and what it prints goes to
     stderr. Raises nothing else that isn't an Exception, but KeyboardInterrupt."""
     os._exit = _told  # type: ignore[assignment] - does what it did, elsewhere
-    if not isinstance(sys.stdout, _Aside):
-        sys.stdout = _Aside(sys.stdout)  # type: ignore[assignment] - the same, elsewhere
     before, _inside.process = getattr(_inside, "process", None), os.getpid()
+    _aside.enter()
     try:
         yield
     except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
@@ -47,6 +63,7 @@ def staying() -> Iterator[None]:
     except BaseException as error:  # a class of its own, which nobody would catch
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
     finally:
+        _aside.leave()
         _inside.process = before
 
 
