@@ -20,6 +20,7 @@ from warpdeck.core.toolchain.disassembly import disassemble
 from warpdeck.core.toolchain.requests import candidate_request
 from warpdeck.core.toolchain.split import SplitError, split
 from warpdeck.kernels.loader import load_workload
+from warpdeck.telemetry.trace import layout
 
 try:
     assembler.find()
@@ -236,10 +237,10 @@ def modules(draw: st.DrawFn) -> tuple[str, str, dict[str, str]]:
 
 
 @FEW
-@given(modules())
-def test_two_texts_become_one_that_assembles(made: tuple[str, str, dict[str, str]]) -> None:
+@given(modules(), st.booleans())
+def test_two_texts_become_one_that_assembles(made: tuple[str, str, dict[str, str]], flat: bool) -> None:
     traced, plain, symbols = made
-    joined = split(traced, plain, symbols)
+    joined = split(traced, plain, symbols, flat=flat)
     ((kernel, other),) = symbols.items()
     assert f"{other}_param" not in joined and joined.count(f".entry {kernel}") == 1
     (cubin, log), (_, before) = (assembler.assemble(text, CC) for text in (joined, traced))
@@ -279,6 +280,63 @@ def test_damaged_text_gives_the_one_error(
         split(traced, damaged, symbols)
     except SplitError as error:
         assert "\n" not in str(error)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    modules(),
+    st.tuples(st.integers(1, 1 << 20), st.integers(1, 500), st.integers(1, 500)),
+    st.integers(0, 2000).map(lambda n: 2 * n + 1),
+    st.data(),
+)
+def test_the_comparison_is_true_in_the_selected_blocks_alone(
+    made: tuple[str, str, dict[str, str]], grid: tuple[int, int, int], stride: int, data: st.DataObject
+) -> None:
+    flat = grid[1] == grid[2] == 1
+    total = grid[0] * grid[1] * grid[2]
+    first = data.draw(st.integers(0, total - 1))
+    count = data.draw(st.integers(0, (total - 1 - first) // stride + 1))
+    index = data.draw(st.integers(0, max(count - 1, 0)) | st.integers(0, total))
+    cta = (first + index * stride + data.draw(st.sampled_from([0, 0, 1, -1, 2]))) % total
+    place = (cta % grid[0], cta // grid[0] % grid[1], cta // grid[0] // grid[1])
+    traced, plain, symbols = made
+    chosen = run_comparison(split(traced, plain, symbols, flat=flat), place, grid, (first, stride, count))
+    steps, rest = divmod(cta - first, stride)
+    assert chosen == (rest == 0 and 0 <= steps < count)
+
+
+def run_comparison(
+    ptx: str, place: tuple[int, ...], grid: tuple[int, ...], choice: tuple[int, int, int]
+) -> bool:
+    """What the lines in front of the two bodies decide, for a block's place."""
+    first, stride, count = choice
+    loads = iter([first, layout.stride_inverse(stride), count])
+    values = {
+        f"%{name}.{axis}": number
+        for name, at in (("ctaid", place), ("nctaid", grid))
+        for axis, number in zip("xyz", at, strict=True)
+    }
+    lines = ptx[ptx.index(".reg .b32 wd_index") : ptx.index("@wd_chosen")].split(";")[1:-1]
+    for line in lines:
+        name, to, *given = re.split(r"[\s,]+", line.strip())
+        numbers = [values.get(text, 0) for text in given]
+        values[to] = {
+            "ld.param.u32": lambda _: next(loads),
+            "mov.u32": lambda x: x[0],
+            "neg.s32": lambda x: -x[0],
+            "mul.lo.u32": lambda x: x[0] * x[1],
+            "mad.lo.u32": lambda x: x[0] * x[1] + x[2],
+            "setp.lt.u32": lambda x: x[0] < x[1],
+        }[name](numbers) % (1 << 32)
+    return bool(values["wd_chosen"])
+
+
+def test_a_request_knows_whether_every_grid_is_flat() -> None:
+    for name, flat in (("reduction", True), ("gemm", False)):
+        workload = load_workload(name)
+        candidate = workload.baseline(next(iter(workload.spaces)))
+        assert candidate_request(workload, candidate, CC, trace=True, split=True).flat is flat
+        assert not candidate_request(workload, candidate, CC, trace=True).flat
 
 
 def test_the_assembler_of_a_toolkit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

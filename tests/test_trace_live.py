@@ -15,7 +15,7 @@ from imitation import Imitation
 pytest.importorskip("numba", reason="live traces compile")
 
 from warpdeck.cli.app import run
-from warpdeck.core.devices import cuda
+from warpdeck.core.devices import cuda, probe
 from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
 from warpdeck.core.tracing import TraceOptions, decoded
 from warpdeck.core.worker.trace import EDGES, row_bytes
@@ -200,7 +200,10 @@ def test_untraced_code_runs_where_others_dont_wait_for_what_records(
         code = jobs(server, "trace")[-1]["code"]
         return code.endswith("+split"), raw.meta["ctas"]["stride"]
 
-    assert split(ctas=8) == (False, 7)  # four SMs: all run at a time
+    assert split(ctas=8) == (True, 7)  # four SMs: all run at a time, and both bodies are small
+    assert split(ctas=8, split=False) == (False, 7)
+    monkeypatch.setattr(probe, "_SMALL_CODE", 1 << 10)
+    assert split(ctas=8) == (False, 7)
     assert split(ctas=8, split=True) == (True, 7)
     monkeypatch.setitem(imitation.FACTS, "sm_count", 1)
     assert split(ctas=8) == (True, 3)  # the last 32 start when others have ended

@@ -28,6 +28,7 @@ from .codes import Codes
 _CHUNK_BYTES = 32 << 20
 _PAIR_S = 3.0  # for timing both kernels
 _EVERYWHERE_S = 1.0  # the same where every CTA records
+_SMALL_CODE = 32 << 10  # bytes: on an H200 two bodies of 25 KB ran well side by side, two of 40 KB didn't
 _EVERYWHERE_BYTES = 256 << 20  # of rows, for no more than a time
 _PAIR_BLOCKS = (20, 128)
 _PAIR_WARMUP = 10
@@ -43,9 +44,7 @@ class Selection:
     count: int
     warp_mask: int
     of: int  # CTAs of the launch
-    # Whether others don't wait for them. Where all CTAs run side by side the launch is as slow as those that
-    # record, and these are slower beside others that run other code.
-    split: bool
+    followed: bool  # others start when these have ended: the launch doesn't wait for what they take longer
 
     @property
     def rows(self) -> int:
@@ -73,6 +72,15 @@ def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
     return Selection(0, stride, count, mask, total, count < total and (not wave or followed >= count))
 
 
+def splits(selection: Selection, plain: Resources) -> bool:
+    """Whether the launch gets faster if CTAs that don't record run the untraced code.
+
+    Where all CTAs run side by side it is as slow as those that record, and these get slower beside others
+    with other code if both don't fit an SM's instruction cache.
+    """
+    return selection.followed or (selection.count < selection.of and plain.code_bytes <= _SMALL_CODE)
+
+
 class Probe:
     """Traces candidates of one workload. See `Backend.trace`."""
 
@@ -91,7 +99,7 @@ class Probe:
         launch = launches[options.launch]
         fit = plain.compiled.occupancy(launch)
         selection = select(launch, options, fit.blocks * (self._info.sm_count or 0) if fit else 0)
-        split = selection.split if options.split is None else options.split
+        split = splits(selection, plain.compiled.resources) if options.split is None else options.split
         traced = self._codes.get(
             candidate, [case], trace=True, split=split and selection.count < selection.of
         )

@@ -79,7 +79,7 @@ def build(
 
 def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None) -> Compiled:
     """Both builds in one; the traced one with `unsplit` where that can't be."""
-    both = replace(request, split=False, lineinfo=False, ptx=request.language == "numba")
+    both = replace(request, split=False, flat=False, lineinfo=False, ptx=request.language == "numba")
     traced, plain = (build(replace(both, trace=trace), files, cache) for trace in (True, False))
     try:
         if request.confined:
@@ -91,7 +91,7 @@ def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCach
             for entry, info in traced.kernels.items()
             if info.parameters != plain.kernels[entry].parameters
         }
-        ptx = split(traced.ptx or "", plain.ptx or "", symbols)
+        ptx = split(traced.ptx or "", plain.ptx or "", symbols, flat=request.flat)
         cubin, log = assembler.assemble(ptx, request.cc, reg_cap=request.reg_cap)
     except (SplitError, CompileError, ToolchainError) as error:
         return replace(traced, unsplit=str(error))

@@ -55,6 +55,7 @@ class CompileRequest:
     trace: bool = False
     # Traced, and blocks that the descriptor doesn't select run the untraced code (`split.py`).
     split: bool = False
+    flat: bool = False  # no launch's grid has more than one dimension, which a split kernel may rely on
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, for the compile process and the key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from ..model import Candidate, Trust
 from ..workload import Workload
@@ -25,6 +26,7 @@ def candidate_request(
     """
     variant = workload.variant(candidate.variant)
     knobs = dict(candidate.config)
+    launches = [*variant.launches, *chain(*variant.case_launches.values())]
     confined = workload.trust_of(variant.name) in (Trust.GENERATED, Trust.REMOTE)
     return CompileRequest(
         language=variant.language,
@@ -41,6 +43,7 @@ def candidate_request(
         ptx=ptx and variant.language == "numba",
         trace=trace,
         split=split,
+        flat=split and all(len(launch.grid) == 1 for launch in launches),
         confined=confined,
         # The sandbox can't read the user's folders: the text goes there, and nothing beside it.
         text=variant.source() if confined and variant.language == "cuda" else None,

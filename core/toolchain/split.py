@@ -22,23 +22,25 @@ _NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$%][\w$]*(?![\w$.])")  # not an instruc
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _PARAMETER = re.compile(r"\.param\s+(.*?)([A-Za-z_$%][\w$]*)\s*(\[\s*\d+\s*\])?\s*$", re.DOTALL)
 _SHARED = re.compile(r"(?<![\w.])\.shared\s+([^;{}]*?)([A-Za-z_$%][\w$]*)\s*((?:\[\s*\d+\s*\])*)\s*;")
+# (cta - first) * inverse < count, as in `layout.DESCRIPTOR`. Every block waits for this: what doesn't depend
+# on its place in the grid is multiplied out beforehand, and places that are always 0 aren't read.
 _DISPATCH = """
 	.reg .pred wd_chosen;
-	.reg .b32 wd_cta, wd_by, wd_at;
-	mov.u32 wd_cta, %ctaid.z;
-	mov.u32 wd_by, %nctaid.y;
-	mov.u32 wd_at, %ctaid.y;
-	mad.lo.u32 wd_cta, wd_cta, wd_by, wd_at;
-	mov.u32 wd_by, %nctaid.x;
-	mov.u32 wd_at, %ctaid.x;
-	mad.lo.u32 wd_cta, wd_cta, wd_by, wd_at;
+	.reg .b32 wd_index, wd_by, wd_at;
 	ld.param.u32 wd_at, [{first}];
 	ld.param.u32 wd_by, [{inverse}];
-	sub.u32 wd_cta, wd_cta, wd_at;
-	mul.lo.u32 wd_cta, wd_cta, wd_by;
-	ld.param.u32 wd_at, [{count}];
-	setp.lt.u32 wd_chosen, wd_cta, wd_at;
+	mul.lo.u32 wd_at, wd_at, wd_by;
+	neg.s32 wd_at, wd_at;
+	mov.u32 wd_index, %ctaid.x;
+	mad.lo.u32 wd_index, wd_index, wd_by, wd_at;
+{more}	ld.param.u32 wd_at, [{count}];
+	setp.lt.u32 wd_chosen, wd_index, wd_at;
 	@wd_chosen bra.uni wd_traced;
+"""
+_DIMENSION = """	mov.u32 wd_at, %nctaid.{below};
+	mul.lo.u32 wd_by, wd_by, wd_at;
+	mov.u32 wd_at, %ctaid.{this};
+	mad.lo.u32 wd_index, wd_at, wd_by, wd_index;
 """
 
 
@@ -70,13 +72,14 @@ class _Function:
         return _renamed(self.text, names)
 
 
-def split(traced: str, plain: str, symbols: Mapping[str, str]) -> str:
+def split(traced: str, plain: str, symbols: Mapping[str, str], *, flat: bool = False) -> str:
     """The PTX of a module whose kernels run `plain` in blocks that the descriptor doesn't select.
 
     Args:
         traced: PTX with markers; each kernel takes the descriptor after the others' parameters.
         plain: PTX of the same source without.
         symbols: of each kernel to be split, its symbol in `traced` and in `plain`.
+        flat: no launch's grid has more than one dimension.
 
     Raises SplitError where the texts differ in more than markers.
     """
@@ -108,24 +111,24 @@ def split(traced: str, plain: str, symbols: Mapping[str, str]) -> str:
                 other = kernels.get(symbols[part.name])
                 if other is None:
                     raise SplitError(f"the untraced code has no kernel {symbols[part.name]}")
-                found.append(_joined(part, other, moved))
+                found.append(_joined(part, other, moved, flat))
                 continue
         found.append(part.text if isinstance(part, _Function) else part)
     return "\n".join(found) + "\n"
 
 
-def _joined(traced: _Function, plain: _Function, moved: Mapping[str, str]) -> str:
+def _joined(traced: _Function, plain: _Function, moved: Mapping[str, str], flat: bool) -> str:
     if traced.after.split() != plain.after.split():
         raise SplitError(f"launch bounds differ: {' '.join(plain.after.split()) or 'none'} without markers")
     ours, theirs = _parameters(traced), _parameters(plain)
-    more = [kind for kind, _ in ours[len(theirs) :]]
+    added = [kind for kind, _ in ours[len(theirs) :]]
     if [kind for kind, _ in theirs] != [kind for kind, _ in ours[: len(theirs)]]:
         raise SplitError("the parameters differ")
     last = ours[len(theirs) :]
     at = (layout.DESCRIPTOR.fields or {})["cta_first"][1]  # first, inverse, count: four bytes each
-    if len(last) == 1 and more[0].endswith(f"[{layout.DESCRIPTOR.itemsize}]"):
+    if len(last) == 1 and added[0].endswith(f"[{layout.DESCRIPTOR.itemsize}]"):
         places = [f"{last[0][1]}+{at + 4 * i}" for i in range(3)]
-    elif more == [".u64"] * 4 or more == [".b64"] * 4:
+    elif added in ([".u64"] * 4, [".b64"] * 4):
         places = [f"{last[(at + 4 * i) // 8][1]}+{(at + 4 * i) % 8}" for i in range(3)]
     else:
         raise SplitError("the traced kernel's last parameter is no descriptor")
@@ -133,7 +136,8 @@ def _joined(traced: _Function, plain: _Function, moved: Mapping[str, str]) -> st
     same = _same_shared(*arrays)
     names = {**moved, **same}
     names |= {old: new for (_, old), (_, new) in zip(theirs, ours, strict=False)}
-    dispatch = _DISPATCH.format(first=places[0], inverse=places[1], count=places[2])
+    more = "" if flat else "".join(_DIMENSION.format(below=b, this=t) for b, t in ("xy", "yz"))
+    dispatch = _DISPATCH.format(first=places[0], inverse=places[1], count=places[2], more=more)
     shared = "".join(f"\t.shared {kind}{name}{size};\n" for name, (kind, size) in arrays[0].items())
     body = f"\n{shared}{dispatch}\t{{{_renamed(bodies[1], names)}}}\n\tret;\nwd_traced:\n\t{{{bodies[0]}}}\n"
     return f"{traced.before}{traced.name}({traced.parameters}){traced.after}{{{body}}}"
