@@ -126,6 +126,10 @@ def profile(
         message(f"no CUDA GPU here; {told.get('label')}")
     if told.get("recorded") and metric_set not in (None, found.meta.get("set")):
         message(f"recorded was the metric set {found.meta.get('set')}; {metric_set} takes a CUDA GPU")
+    given = {"--kernel": kernel is not None, "--invocation": invocation != 1, "--cache": cache != "cold"}
+    if told.get("recorded") and any(given.values()):
+        names = ", ".join(name for name, there in given.items() if there)
+        warning(f"a recorded profile is shown as it was recorded: without {names}")
     return _present([found], as_json=as_json, show=show)
 
 

@@ -69,6 +69,10 @@ def profile_one(
         info = opened.info
         if info.recorded and (options.keep or record):
             raise UsageError(f"{info.label}: only a live device's counters can be kept; use --device cuda:0")
+        if info.emulated:
+            raise UsageError(
+                f"{info.label}: reads no hardware counters; use --device cuda:0 or recorded:h200"
+            )
         if isinstance(opened, RecordedDevice) and not knobs and not space:
             found = default(opened, loaded, case, candidate.variant, only=variant is not None)
             if found is not None:

@@ -251,8 +251,9 @@ def test_profile_of_a_recorded_device(files: list[Path]) -> None:
 
 def test_profile_in_words(files: list[Path]) -> None:
     stored(files)
-    done = warpdeck("profile", "softmax", "--device", "recorded:test")
+    done = warpdeck("profile", "softmax", "--device", "recorded:test", "--kernel", "x", "--invocation", "3")
     assert done.returncode == 0, done.stderr
+    assert "shown as it was recorded: without --kernel, --invocation" in done.stderr
     for words in (
         "kernel softmax_rows, softmax classic, block_size=128 reg_cap=0, size 1024",
         "recorded on Synthetic GPU, 2026-02-03, metric set full, cold cache",
@@ -311,12 +312,14 @@ def test_a_stale_profile_says_so(files: list[Path]) -> None:
         (("softmax", "--show"), "needs a terminal"),
         (("softmax", "--show", "--json"), "choose one"),
         (("softmax", "--record", "/dev/null/x"), "is no folder"),
+        (("softmax", "--device", "cpu"), "reads no hardware counters"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
     files: list[Path], tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    device = () if arguments[0].endswith((".ncu-rep", ".gz")) else ("--device", "recorded:test")
+    named = arguments[0].endswith((".ncu-rep", ".gz")) or "--device" in arguments
+    device = () if named else ("--device", "recorded:test")
     done = warpdeck("profile", *arguments, *device, cwd=tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
 
