@@ -37,7 +37,7 @@ def recording_files() -> list[Path]:
 
 
 def open_device(
-    spec: str = "auto", *, allow_shared: bool = False, plans: Plans | None = None, ahead: bool = False
+    spec: str = "auto", *, allow_shared: bool = False, plans: Plans | None = None, ahead: int = 0
 ) -> Device:
     """Open a device; recorded ones are looked up by name among `recording_files()`.
 
@@ -45,7 +45,7 @@ def open_device(
         spec: `auto` (a CUDA GPU, else the default recording), `cuda:N`, `recorded:NAME` or `recorded:FILE`.
         allow_shared: measure although other processes use the GPU.
         plans: check plans that were begun before; None: make them when needed.
-        ahead: a whole run follows, so that what it will need may be begun at once.
+        ahead: whole runs that follow: what they will need may be begun at once.
 
     Raises:
         UsageError: not a device, an unknown recording, or a file that is none.

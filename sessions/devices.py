@@ -37,6 +37,7 @@ class SharedDevice:
         self._asked: tuple[str, bool] | None = None
         self._plans: Plans | None = None
         self._leaving: Future[None] | None = None
+        self._ahead: Future[None] | None = None
         self.seed = 0
         """Of the inputs of the run whose turn it is; a secret one where its agent writes code."""
 
@@ -57,13 +58,16 @@ class SharedDevice:
             if spec.device.startswith("cuda") or (spec.device == "auto" and has_driver()):
                 self._plans = Plans()
                 planned = meanwhile.submit(self._plan_ahead, self._plans, same)
-            self._device = self._opened(spec, ahead=workload.vendor_name is not None)
+            ahead = len(same) if workload.vendor_name is not None else 0
+            self._device = self._opened(spec, ahead=ahead)
             if planned is not None:
                 planned.result()
-        self._compile_ahead(self._device, same)
+        executor = ThreadPoolExecutor(1, "warpdeck-ahead")
+        self._ahead = executor.submit(self._compile_ahead, self._device, same)
+        executor.shutdown(wait=False)
         return self._device
 
-    def _opened(self, spec: RunSpec, *, ahead: bool) -> Device:
+    def _opened(self, spec: RunSpec, *, ahead: int) -> Device:
         """`auto` without a GPU is emulation for an agent of sources: no recording can run those."""
         wanted, sources = spec.device, registry.agent_spec(spec.agent).needs_context
         for name in ("cuda:0", EMULATED) if wanted == "auto" and sources else (wanted,):
@@ -96,6 +100,9 @@ class SharedDevice:
 
     def close(self) -> None:
         """Close the device, if one is open."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.result()
         device, self._device = self._device, None
         if device is not None:
             device.close()

@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from ..errors import WarpdeckError
-from ..model import Case, Role, Trust
+from ..model import Case, Trust
 from ..workload import Workload
 from .inputs import POOL
 from .plan import CheckPlan
@@ -52,13 +52,17 @@ class ReadyPlan:
         self._rest: Future[None] = executor.submit(self._draw, (*cases, *self.correctness))
 
     def _draw(self, cases: Sequence[Case]) -> None:
+        """All draws of all cases, round by round, so that none of them is held for long."""
+        wanted = {case.name: set(draws(self.plan.workload, case)) for case in cases}
+        for case in self.correctness:
+            wanted[case.name].update(range(POOL, 2 * POOL))  # partly changed
         with suppress(WarpdeckError):  # whoever needs the draw hears of it
-            for case in cases:
-                again = range(POOL, 2 * POOL) if case.role is Role.CORRECTNESS else ()  # partly changed
-                for k in (*draws(self.plan.workload, case), *again):
+            for k in range(2 * POOL):
+                for case in cases:
                     if self._closed.is_set():
                         return
-                    self.plan.prepare(case, (k,))
+                    if k in wanted[case.name]:
+                        self.plan.prepare(case, (k,))
 
     def require_strong(self) -> None:
         """Wait for the controls. Raises VerificationError if the cases prove nothing."""

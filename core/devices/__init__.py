@@ -27,7 +27,7 @@ def open_device(
     *,
     allow_shared: bool = False,
     plans: Plans | None = None,
-    ahead: bool = False,
+    ahead: int = 0,
 ) -> Device:
     """Open `auto`, `cuda:N`, `cpu`, `recorded:NAME` or `recorded:FILE`.
 

@@ -34,8 +34,8 @@ class CudaDevice:
         index: CUDA's ordinal.
         allow_shared: measure although other processes use the GPU; results are labelled.
         plans: where to take check plans from.
-        ahead: a whole run follows: start at once to import the vendor's library, and create the second
-            context that it will need beside the first.
+        ahead: whole runs that follow: start at once to import the vendor's library, and to create the two
+            contexts that each will need.
 
     Raises:
         NoDeviceError: no driver, no such device, or the CUDA packages aren't installed.
@@ -43,7 +43,7 @@ class CudaDevice:
     """
 
     def __init__(
-        self, index: int = 0, *, allow_shared: bool = False, plans: Plans | None = None, ahead: bool = False
+        self, index: int = 0, *, allow_shared: bool = False, plans: Plans | None = None, ahead: int = 0
     ) -> None:
         _require_driver()
         self._index = index
@@ -63,11 +63,13 @@ class CudaDevice:
             self._resources.callback(self.vendor.close)
             if ahead:
                 self.vendor.begin()
-            first = self._first(spare=ahead)
+            first = self._first(spare=ahead > 0)
             with self.workers.timing():
                 self.info = self._describe(first)
             self.workers.most = min(_MOST_SPARES, 1 + self.limits["memory_bytes"] // _SPARE_BYTES)
             self.workers.give(first)  # it ran nothing but our own kernels
+            if ahead:
+                self.workers.want(2 * ahead)
         except BaseException:
             self.close()
             raise
