@@ -232,7 +232,8 @@ def test_ctas_that_are_not_selected_run_the_untraced_code(backends: Any, name: s
     options = dataclasses.replace(SPLIT, ctas=2)
     raw = backend.trace(candidate_of(workload, space, case), case, options)
     assert set(raw.headers["cta"].tolist()) == {0, raw.meta["ctas"]["stride"]}
-    assert raw.meta["ctas"]["traced"] == 2 and raw.meta["warnings"] == []
+    assert raw.meta["ctas"]["traced"] == 2
+    assert not [text for text in raw.meta["warnings"] if "run the stage markers too" in text]
     used = raw.meta["resources"]
     assert used["traced"]["code_bytes"] > 1.5 * used["untraced"]["code_bytes"]
     assert used["traced"]["occupancy"] == used["untraced"]["occupancy"]
