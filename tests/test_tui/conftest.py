@@ -14,6 +14,7 @@ import pytest
 from textual import events
 from textual.notifications import Notification
 from textual.pilot import Pilot
+from textual.widgets import Input
 from textual.worker import WorkerCancelled
 
 from warpdeck.core.errors import WarpdeckError
@@ -271,6 +272,12 @@ class Console:
 def words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was notified stays on the screen, however slow the machine is."""
     monkeypatch.setattr(Notification, "time_left", property(lambda self: 3600.0))
+
+
+@pytest.fixture(autouse=True)
+def cursors_do_not_blink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a picture shows of a text field doesn't depend on when it is taken."""
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda self: None)
 
 
 @asynccontextmanager

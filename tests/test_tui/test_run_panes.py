@@ -238,7 +238,7 @@ async def test_gauges_have_a_history_and_say_what_held_the_clock(kit: Any) -> No
         assert "none · 50% software" in console.text
         assert "last 0:59" in console.text
         await console.press("1", "z")
-        assert "0% to 100%, mean 50%" in console.text
+        assert "0 to 100%, mean 50%" in console.text
         assert re.search("throttle +50% software power cap", console.text)
         assert re.search(r"!·!·!", console.text)
 
