@@ -75,8 +75,8 @@ def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
 def splits(selection: Selection, plain: Resources) -> bool:
     """Whether the launch gets faster if CTAs that don't record run the untraced code.
 
-    Where all CTAs run side by side it is as slow as those that record, and large code makes these slower beside
-    others that run another body (the SM's instruction cache, we think).
+    Where all CTAs run side by side it is as slow as those that record, and large code makes these slower
+    beside others that run another body (the SM's instruction cache, we think).
     """
     return selection.followed or (selection.count < selection.of and plain.code_bytes <= _SMALL_CODE)
 
