@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from warpdeck.sessions.series import Series
 from warpdeck.sessions.store import SessionStore
 from warpdeck.tui import curves
 from warpdeck.tui.app import WarpdeckApp
+from warpdeck.tui.lean import lean
 from warpdeck.tui.screens.run import RunScreen
 from warpdeck.tui.sources import LiveSource
 from warpdeck.tui.widgets.plot import Plot
@@ -45,7 +47,7 @@ class CountingDriver(HeadlessDriver):
         return False
 
     def write(self, data: str) -> None:
-        CountingDriver.written += len(data.encode())
+        CountingDriver.written += len(lean(data).encode())
 
 
 def resident_mb() -> float:
@@ -138,6 +140,7 @@ def main() -> None:
     if options.write:
         write_on(options.write, options.rate)
         return
+    os.environ["COLORTERM"] = "truecolor"  # the longest codes
     width, height = options.size.split("x")
     size = (int(width), int(height))
     with tempfile.TemporaryDirectory() as home:

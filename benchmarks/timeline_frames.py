@@ -38,6 +38,7 @@ from textual.screen import Screen
 from warpdeck.core.tracing import read
 from warpdeck.telemetry.trace.timeline import Clock, Marks, Slices, Timeline, Warps
 from warpdeck.tui.app import WarpdeckApp
+from warpdeck.tui.lean import lean
 from warpdeck.tui.memory import settle
 from warpdeck.tui.screens.timeline import TimelineScreen
 from warpdeck.tui.screens.timeline_compare import CompareTimelineScreen
@@ -56,7 +57,7 @@ class CountingDriver(HeadlessDriver):
         return False
 
     def write(self, data: str) -> None:
-        CountingDriver.written += len(data.encode())
+        CountingDriver.written += len(lean(data).encode())
 
 
 def noise(ranges: int, seed: int = 0) -> Timeline:
@@ -210,6 +211,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         settle()  # as the console does
+        os.environ["COLORTERM"] = "truecolor"
         source, width, height = options.one
         known = int(source) if source.isdecimal() else Path(source)
         found = asyncio.run(measure(known, options.frames, (int(width), int(height)), options.compare))

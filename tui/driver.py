@@ -1,4 +1,4 @@
-"""A terminal whose input may be anything.
+"""A terminal whose input may be anything, and whose output costs little.
 
 Textual's own reader decodes strictly: one byte of an old mouse report, as tmux sends on reattaching (Textual
 issue 6668), ends the app.
@@ -12,6 +12,7 @@ from codecs import getincrementaldecoder
 
 from textual.drivers.linux_driver import LinuxDriver
 
+from .lean import lean
 from .reading import HELD_S, Reader
 
 READ_BYTES = 64 << 10
@@ -19,7 +20,11 @@ TICK_S = 0.1
 
 
 class SteadyDriver(LinuxDriver):
-    """Textual's, with another reader."""
+    """Textual's, with another reader and fewer bytes."""
+
+    def write(self, data: str) -> None:
+        """Write to the terminal."""
+        super().write(lean(data))
 
     def run_input_thread(self) -> None:
         """Read until the app ends or the terminal has gone."""
