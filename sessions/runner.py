@@ -42,6 +42,8 @@ from .spec import RunSpec
 from .state import RunState
 from .store import SessionStore
 
+SWITCH_S = 5e-4  # between threads: who measures doesn't wait for those that compute inputs and write the log
+
 
 class Terminated(BaseException):
     """Raised in the main thread by a signal that can't wait for the next step."""
@@ -471,6 +473,7 @@ def main(folders: Sequence[str]) -> int:
     if not folders:
         print("usage: python -m warpdeck.sessions.process SESSION_FOLDER...", file=sys.stderr)
         return ExitCode.USAGE
+    sys.setswitchinterval(SWITCH_S)
     try:
         return run_sessions(folders, signals=True)
     except WarpdeckError as error:
