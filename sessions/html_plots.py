@@ -155,8 +155,7 @@ def stairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 
 def _kept(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """The corners of stairs, (n, 2), without those at which nothing turns."""
-    turns = np.flatnonzero(np.r_[True, np.abs(np.diff(y)) > 0.05, True][: len(y)])
-    turns = np.union1d(turns, [len(y) - 1])
+    turns = np.union1d(np.flatnonzero(np.r_[True, np.abs(np.diff(y)) > 0.05]), [len(y) - 1])
     x, y = x[turns], y[turns]
     return np.stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]], axis=1)
 
