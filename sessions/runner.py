@@ -30,7 +30,6 @@ from ..kernels.imported import open_workload
 from ..telemetry.sampler import Sampler
 from . import facts, paths
 from .alive import RunLock
-from .authoring import whole
 from .budgets import ALL_STEPS
 from .devices import SharedDevice
 from .events import AGENT_KINDS, Kind, Lifecycle
@@ -192,6 +191,8 @@ class _Run:
         sandbox.allow_unsandboxed(spec.allow_unsandboxed)
         control: Control = self._control
         if spec.parts is not None:
+            from .authoring import whole  # which takes a while to import, and few runs need it
+
             control = self._limit(spec)  # it covers what the model writes first
             try:
                 spec = whole(self._store, spec, replace(self._context(), control=control))
