@@ -161,6 +161,7 @@ OTHER = """#ifdef WARPDECK_TRACE
         (("unsigned arrived;", "unsigned arrived = NUMBER;"), {}, "variable arrived differs"),
         (("(128, 4)", "(128, NUMBER)"), {}, "launch bounds differ"),
         (("", ""), {"options": ("--ptxas-options=-O2",)}, "options of the assembler"),
+        (("", ""), {"options": ("-maxrregcount=40",)}, "options of the assembler"),
         (("", ""), {"confined": True}, "sandbox"),
     ],
 )

@@ -84,7 +84,7 @@ def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCach
     try:
         if request.confined:
             raise SplitError("code of others is compiled in a sandbox, which starts no assembler")
-        if any("ptxas" in option.lower() for option in request.options):
+        if any(re.search("ptxas|maxrregcount", option, re.IGNORECASE) for option in request.options):
             raise SplitError("the variant has options of the assembler")
         symbols = {
             info.symbol: plain.kernels[entry].symbol
