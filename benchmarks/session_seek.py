@@ -7,14 +7,14 @@ under 100 ms, for 100,000 steps):
 
 | 100,000 steps, 5,000 evaluations, 2,000 samples | |
 |---|---|
-| write, 100 steps a transaction, fsync | 5.64 s |
-| size on disk | 36.9 MB |
-| read and decode all events | 1.12 s |
-| reduce all events | 0.34 s |
-| open at the end | median 2.3 ms, maximum 3.4 ms |
-| seek to an event | median 5.4 ms, maximum 17.9 ms |
-| seek to a step | median 6.0 ms, maximum 18.3 ms |
-| seek to a time | median 3.5 ms, maximum 15.7 ms |
+| write, 100 steps a transaction, fsync | 4.14 s |
+| size on disk | 43.9 MB |
+| read and decode all events | 1.00 s |
+| reduce all events | 0.35 s |
+| open at the end | median 5.1 ms, maximum 7.0 ms |
+| seek to an event | median 6.3 ms, maximum 61.2 ms |
+| seek to a step | median 6.8 ms, maximum 59.0 ms |
+| seek to a time | median 5.0 ms, maximum 59.5 ms |
 """
 
 from __future__ import annotations
