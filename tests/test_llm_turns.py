@@ -126,6 +126,15 @@ def test_without_drafts_there_is_no_tool(tmp_path: Path, server: LlmServer) -> N
     assert "Only a proposal is evaluated" in str(server.asked[0].messages[0]["content"])
 
 
+def test_where_a_server_takes_no_tools_a_draft_is_written_as_text(tmp_path: Path) -> None:
+    written = json.dumps({"tool": "evaluate", "arguments": propose("takes 500 us")})
+    with LlmServer(answer(written), answer(propose("takes 300 us")), refuse=["tools"]) as server:
+        run = Run(tmp_path, server)
+        assert run.search(3).steps == 3
+        assert "Result of tool evaluate" in server.asked[-1].prompt
+    assert [(a["draft"], a["kept"]) for a in run.attempts] == [(False, True), (True, True), (False, True)]
+
+
 def test_a_model_that_only_drafts_is_given_up(tmp_path: Path) -> None:
     with LlmServer(default=lambda a: call("evaluate", propose(f"takes {900 - a.number} us"))) as server:
         run = Run(tmp_path, server, stagnation=0)
