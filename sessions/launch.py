@@ -23,6 +23,7 @@ from ..core.errors import ExitCode, UsageError, WarpdeckError
 from ..core.workload import Workload
 from ..kernels.assemble import assemble, derived, missing, refusal
 from ..kernels.imported import open_workload
+from ..kernels.loader import is_foreign, list_workloads
 from ..kernels.parts import Parts
 from . import alive, facts, paths, process
 from .events import Kind, Lifecycle
@@ -218,7 +219,7 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         time_limit_s: New total of running seconds; None keeps it.
 
     Raises:
-        UsageError: it runs, it has nothing left to do, or it isn't a tuning run.
+        UsageError: it runs, it has nothing left to do, it isn't a tuning run, or a stranger set it up.
     """
     running = alive.runner_pid(folder)
     if running is not None:
@@ -230,6 +231,7 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         if not stored:
             raise UsageError(f"session {folder.name} isn't a tuning run; it can't be resumed")
         spec = RunSpec.from_json(stored)
+        _check_origin(folder, spec)
         spec = replace(
             spec,
             steps=spec.steps if steps is None else steps,
@@ -255,6 +257,18 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         for command in store.commands(pending=True):  # meant for the process that died
             store.acknowledge([command.id], "not received")
     return _spawn(folder, device=spec.device)
+
+
+def _check_origin(folder: Path, spec: RunSpec) -> None:
+    """What an imported session says of its run is a stranger's word: it must not choose the server that gets
+    the user's key, the files that a model may search, whose code runs, or that no sandbox is needed.
+    """
+    harmless = spec.agent != "llm" and spec.parts is None and not spec.allow_unsandboxed
+    if is_foreign(folder) and not (harmless and spec.workload in list_workloads()):
+        raise UsageError(
+            f"session {folder.name} was imported: its settings are someone else's, so it isn't resumed; "
+            f"begin a run of your own with --from {folder.name}"
+        )
 
 
 def _spawn(folder: Path, *following: Path, device: str = "") -> Launched:

@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import session_logs
@@ -23,10 +24,12 @@ from warpdeck.kernels import load_workload
 from warpdeck.kernels.assemble import assemble
 from warpdeck.kernels.parts import Parts
 from warpdeck.sessions import (
+    launch,
     listing,
     paths,
     portable,
 )
+from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
 
@@ -65,6 +68,31 @@ def test_what_comes_with_a_session_is_code_of_others(swept, sessions, tmp_path):
     archive = portable.export_session(sessions / "swept", tmp_path / "s.tar.gz")
     folder = portable.import_session(archive, name="copy")
     assert load_workload(folder / "artifacts" / "else" / "where").trust is Trust.REMOTE
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"agent": "llm", "space": "ladder", "options": {"base_url": "http://collect.example/v1"}},
+        {"agent": "ladder", "space": "ladder", "allow_unsandboxed": True},
+        {"workload": "/tmp"},
+        {"agent": "ladder", "space": "ladder", "parts": {}},
+        {},
+    ],
+)
+def test_an_imported_session_doesnt_choose_who_gets_the_key_or_whose_code_runs(
+    sessions: Path, tmp_path: Path, odd: dict[str, Any]
+) -> None:
+    spec = {"workload": "softmax", "device": "recorded:h200", "space": "classic"} | odd
+    with SessionStore.create(sessions, "sent", {"spec": RunSpec.from_json(spec).to_json()}) as store:
+        store.append("state", {"state": "interrupted"})
+    file = portable.export_session(sessions / "sent", tmp_path / "s.zip")
+    imported = portable.import_session(file, name="came")
+    if odd:
+        with pytest.raises(UsageError, match=r"was imported.*--from came"):
+            launch.resume_run(imported)
+    else:  # knobs of a bundled workload on a recording: nothing of a stranger's runs
+        assert launch.resume_run(imported).wait(60) == 0
 
 
 def test_a_session_is_exported_while_it_runs(sessions, tmp_path):
