@@ -216,7 +216,7 @@ def test_requests_under_way_count_and_what_no_longer_fits_is_not_sent(bed: Bed) 
         error = failure(lambda: client.ask(ASK, purpose="three"))  # 150, and some 58 under way
         server.release()
         second.result(30)
-    assert error.kind == "budget" and "by the requests under way" in str(error)
+    assert error.kind == "budget" and "requests under way included" in str(error)
     assert len(server.asked) == 2 and error.exit_code == ExitCode.BUDGET
 
 

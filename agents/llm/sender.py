@@ -255,7 +255,7 @@ class Sender:
             ahead = sum(self._under_way.values(), Usage())
             tokens = self._usage.total + ahead.total
             cost = self._cost + (cost_of(ahead, settings.price()) or 0.0)
-            later = " by the requests under way" if self._under_way else ""
+            later = ", requests under way included" if self._under_way else ""
             spent = None
             if settings.max_tokens is not None and tokens >= settings.max_tokens:
                 spent = f"the run's {settings.max_tokens} tokens are spent{later}"
