@@ -7,14 +7,15 @@ background, and blanks show no other colour at all.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 SHORT = 256  # characters of output that aren't worth it
-_RUN = r"\x1b\[([1-9][\d;]*)m([^\x1b]*)\x1b\[0m"
-# A styled run, perhaps a move of the cursor, and whether another styled run follows at once.
-_SEGMENT = re.compile(rf"{_RUN}((?:\x1b\[\d+;\d+H)?)(?=({_RUN})?)")
+RESET = "\x1b[0m"
+_CODE = re.compile(r"\[[1-9][\d;]*")  # of an SGR, without its ends
+_MOVES = re.compile(r"(\r\n)?(?:\x1b\[\d+;\d+H)?")  # of the cursor
+_STILL = _MOVES.fullmatch("")
 _SEEN_ON_BLANKS = frozenset({"4", "5", "6", "7", "9", "21", "53"})  # underlined, blinking, reversed, struck…
+_MOST = 1 << 12
 
 
 class Look(NamedTuple):
@@ -25,30 +26,74 @@ class Look(NamedTuple):
     background: str = ""
 
 
+class State:
+    """What a terminal has, and what to write for each style after it: (codes, state then), by its SGR; of
+    text, and of blanks."""
+
+    __slots__ = ("blank", "look", "text")
+
+    def __init__(self, look: Look | None) -> None:
+        self.look = look
+        self.text: dict[str, tuple[str, State]] = {}
+        self.blank: dict[str, tuple[str, State]] = {}
+
+
+_STATES: dict[Look | None, State] = {}
+
+
 def lean(output: str) -> str:
     """The same picture in fewer bytes."""
     if len(output) < SHORT:
         return output
-    held: Look | None = None  # what the terminal has now; None: nothing set
+    if len(_STATES) > _MOST:
+        _STATES.clear()
+    *runs, rest = output.split(RESET)
+    plain = held = _state(None)  # what the terminal has now, not reset yet
+    found: list[str] = []
+    add = found.append
+    for run in runs:
+        start = run.rfind("\x1b")
+        end = run.find("m", start)
+        code, text = run[start + 1 : end] if start >= 0 else "", run[end + 1 :]
+        lead = run[:start] if start > 0 else ""
+        moves = _MOVES.fullmatch(lead) if lead else _STILL
+        if held is not plain and (moves is None or moves[1]):  # a new line begins with nothing set
+            add(RESET)
+            held = plain
+        step = (held.blank if text.isspace() else held.text).get(code) if moves else None
+        if step is None:
+            if moves is None or not _CODE.fullmatch(code):  # not one styled run
+                if held is not plain:
+                    add(RESET)
+                    held = plain
+                add(run)
+                add(RESET)
+                continue
+            step = _step(held, code, text.isspace())
+        change, held = step
+        add(lead)
+        add(change)
+        add(text)
+    if held is not plain:
+        add(RESET)
+    add(rest)
+    return "".join(found)
 
-    def shorter(found: re.Match[str]) -> str:
-        nonlocal held
-        code, text, move, more = found[1], found[2], found[3], found[4]
-        wanted = _look(code)
-        if (
-            held is not None
-            and not text.strip(" ")
-            and _SEEN_ON_BLANKS.isdisjoint(held.attributes | wanted.attributes)
-        ):
-            wanted = held._replace(background=wanted.background)
-        change = _change(held, wanted)
-        held = wanted if more else None
-        return f"{change}{text}{move}" if more else f"{change}{text}\x1b[0m{move}"
 
-    return _SEGMENT.sub(shorter, output)
+def _state(look: Look | None) -> State:
+    return _STATES.setdefault(look, State(look))
 
 
-@lru_cache(4096)
+def _step(held: State, code: str, blank: bool) -> tuple[str, State]:
+    """Find out what to write, and keep it."""
+    wanted, before = _look(code[1:]), held.look
+    if before is not None and blank and _SEEN_ON_BLANKS.isdisjoint(before.attributes | wanted.attributes):
+        wanted = before._replace(background=wanted.background)
+    step = _change(before, wanted), _state(wanted)
+    (held.blank if blank else held.text)[code] = step
+    return step
+
+
 def _look(code: str) -> Look:
     """What a whole SGR sets."""
     attributes, colour, background = set[str](), "", ""
@@ -69,7 +114,6 @@ def _look(code: str) -> Look:
     return Look(frozenset(attributes), colour, background)
 
 
-@lru_cache(4096)
 def _change(held: Look | None, wanted: Look) -> str:
     """The SGR from one style to another."""
     if held == wanted:

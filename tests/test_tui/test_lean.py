@@ -67,7 +67,9 @@ looks = st.builds(
     reverse=st.booleans(),
 )
 texts = st.sampled_from(["a", "  ", " ", "⣿⣀", "b c", "", "x" * 40])
-between = st.sampled_from(["", "", "", "\r\n", "\x1b[3;7H", "plain", "\x1b]8;;x\x1b\\"])
+between = st.sampled_from(
+    ["", "", "", "\r\n", "\x1b[3;7H", "plain", "[31mx", "\x1b[31my", "\x1b[2;4Hz", "\x1b]8;;x\x1b\\"]
+)
 
 
 @settings(deadline=None)
