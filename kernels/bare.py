@@ -20,7 +20,7 @@ from ..core.model import Config, Trust
 from ..core.space import SearchSpace
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..telemetry.parsing import parse_expression
-from .loader import load_workload, lone_hash
+from .loader import is_foreign, load_workload, lone_hash
 
 MARK = "// warpdeck-kernel: "
 HEAD_LINES = 40
@@ -64,6 +64,8 @@ def read_bare(file: Path) -> tuple[Workload, Variant]:
     """
     about = _head(file)
     workload = _workload(file, about)
+    if workload.trust is Trust.OWN and is_foreign(file.resolve().parent):  # named by whoever sent the file
+        workload = replace(workload, trust=Trust.REMOTE)
     try:
         plans = [tuple(_launch(row) for row in plan) for plan in about["plans"]]
         cases = {str(name): plans[int(index)] for name, index in (about.get("cases") or {}).items()}

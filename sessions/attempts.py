@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..core.model import Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.imported import open_workload
-from ..kernels.loader import lone_hash
+from ..kernels.loader import is_foreign, lone_hash
 from . import paths
 from .events import Kind
 from .spec import RunSpec
@@ -104,6 +104,8 @@ def workload_of(store: SessionStore, name: str | None = None) -> Workload:
     if "/" in asked and not Path(asked).exists() and (moved / "workload.toml").is_file():
         asked = str(moved)
     workload = open_workload(asked)
+    if workload.trust is Trust.OWN and is_foreign(store.folder):  # named by whoever sent the session
+        workload = replace(workload, trust=Trust.REMOTE)
     return replace(workload, variants={**workload.variants, **_variants(store, workload)})
 
 

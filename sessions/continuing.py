@@ -12,6 +12,7 @@ from ..core.workload import Variant, Workload
 from ..kernels.assemble import parts_of
 from ..kernels.bare import read_bare
 from ..kernels.imported import open_workload
+from ..kernels.loader import is_foreign, list_workloads
 from ..kernels.parts import GENERATED, Parts
 from . import examples, paths
 from .best import subject
@@ -66,10 +67,13 @@ def _named(workload: Workload) -> str:
 
 def _of_session(name: str) -> str:
     """What a session worked on. UsageError if it doesn't say."""
-    with SessionStore.open(examples.resolve(name)) as store:
+    folder = examples.resolve(name)
+    with SessionStore.open(folder) as store:
         stored = (store.header().get("spec") or {}).get("workload") or store.header().get("workload")
     if not stored:
         raise UsageError(f"--from {name}: the session doesn't say what it worked on: name the workload")
+    if is_foreign(folder) and stored not in list_workloads():  # a stranger's choice of whose code runs
+        raise UsageError(f"--from {name}: the session was imported: name the workload")
     return str(stored)
 
 
@@ -79,5 +83,7 @@ def _begun(workload: Workload, variant: Variant, config: Config, source: str) ->
     parts = parts_of(workload, kernel, launches[None], special)
     own = workload.trust_of(variant.name) in (Trust.BUNDLED, Trust.OWN)
     author = f"whoever wrote {source}" if source.endswith(".cu") else f"a model: the best of {source}"
-    origin = f"given: the best of {source}" if own else f"{GENERATED}{author}"
-    return replace(parts, origins={**parts.origins, "kernel": origin})
+    origins = {"kernel": f"given: the best of {source}" if own else f"{GENERATED}{author}"}
+    if workload.trust is Trust.REMOTE:  # its reference stays a stranger's in the new run's folder
+        origins["reference"] = f"{GENERATED}whoever made {source}"
+    return replace(parts, origins={**parts.origins, **origins})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sqlite3
 import stat
@@ -22,6 +23,7 @@ from warpdeck.core.errors import UsageError
 from warpdeck.core.model import Trust
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.assemble import assemble
+from warpdeck.kernels.bare import MARK, read_bare
 from warpdeck.kernels.parts import Parts
 from warpdeck.sessions import (
     launch,
@@ -29,6 +31,8 @@ from warpdeck.sessions import (
     paths,
     portable,
 )
+from warpdeck.sessions.attempts import workload_of
+from warpdeck.sessions.continuing import continued
 from warpdeck.sessions.spec import RunSpec
 from warpdeck.sessions.store import SessionStore
 
@@ -67,7 +71,27 @@ def test_what_comes_with_a_session_is_code_of_others(swept, sessions, tmp_path):
     assert own.trust is Trust.OWN
     archive = portable.export_session(sessions / "swept", tmp_path / "s.tar.gz")
     folder = portable.import_session(archive, name="copy")
-    assert load_workload(folder / "artifacts" / "else" / "where").trust is Trust.REMOTE
+    there = folder / "artifacts" / "else" / "where"
+    assert load_workload(there).trust is Trust.REMOTE
+    best = there / "best.cu"  # and it stays so in a run that goes on from it, whose folder is the user's
+    plan = {"entry": "rowsum", "grid": ["m"], "block": ["1"], "shared": "0"}
+    about = {"workload": "rowsum", "folder": ".", "plans": [[plan]], "cases": {}}
+    best.write_text(f"{MARK}{json.dumps(about)}\n{KERNEL}")
+    _, begun = continued(RunSpec(workload="", agent="llm", space="ladder"), str(best), named=False)
+    assert begun is not None and assemble(begun, tmp_path / "again").trust is Trust.GENERATED
+    placed = own.folder.rename(tmp_path / "placed")
+    best.write_text(f"{MARK}{json.dumps(about | {'folder': str(placed)})}\n{KERNEL}")
+    assert load_workload(placed).trust is Trust.OWN and read_bare(best)[0].trust is Trust.REMOTE
+    spec = RunSpec(workload=str(placed), agent="ladder", space="ladder")
+    with SessionStore.create(sessions, "points", {"spec": spec.to_json()}):
+        pass
+    pointing = portable.import_session(
+        portable.export_session(sessions / "points", tmp_path / "p.zip"), name="pointing"
+    )
+    with SessionStore.open(pointing) as store:
+        assert workload_of(store).trust is Trust.REMOTE
+    with pytest.raises(UsageError, match="was imported: name the workload"):
+        continued(RunSpec(workload="", agent="ladder", space="ladder"), "pointing", named=False)
 
 
 @pytest.mark.parametrize(
