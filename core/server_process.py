@@ -100,9 +100,12 @@ def die_with(parent: int) -> None:
 
 def main() -> None:
     """Fork the library's worker, if one is wanted; then be the server."""
+    import resource  # Windows, where this module is imported, too, has none
+
     control, *library = map(int, sys.argv[1:])
     server, worker = os.getpid(), None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if library:
         worker = os.fork()
         if worker == 0:
@@ -119,7 +122,7 @@ def _serve_library(server: int, control: int, fd: int) -> NoReturn:
         die_with(server)
         os.close(control)
         os.environ["CUDA_MODULE_LOADING"] = "LAZY"  # as the job that imports it has it
-        with suppress(ImportError):  # that job says so
+        with suppress(Exception):  # that job fails in the same way, and says so
             importlib.import_module("torch")
         from .worker.child import main as serve
 

@@ -5,7 +5,8 @@ server owns its children: it alone kills and reaps them, so that a process id is
 means to kill it. It ends, with all its children, when the run process does.
 
 Requests on the control socket: `spawn` (with one descriptor, the worker's end of a socket pair) -> `pid`;
-`reap {pid, kill}` -> `gone`, `exit` (a negative exit is a signal); answered at once.
+`library` -> `pid` of the worker that was forked before everything else, if there is one; `reap {pid, kill}`
+-> `gone`, `exit` (a negative exit is a signal); answered at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import resource
 import select
 import signal
 import socket
@@ -80,7 +80,6 @@ def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:
         die_with(server)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         control.close()
         for end in wake:
             os.close(end)
