@@ -163,6 +163,11 @@ SCREENS: dict[str, Shown] = {
     "palette": Shown(live, ("ctrl+p",)),
     "themes": Shown(live, ("theme",)),
 }
+# Those that stand before another, or that are for typing.
+DIALOGS = {
+    *("new-run", "sessions-export", "sessions-import", "sessions-delete", "run-stop", "replay-place"),
+    *("replay-bookmarks", "timeline-pick", "help", "palette", "themes", "run-board"),
+}
 
 
 @asynccontextmanager

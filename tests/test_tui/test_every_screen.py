@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from test_tui.conftest import Console
-from test_tui.every_screen import SCREENS, painted, shown
+from test_tui.every_screen import DIALOGS, SCREENS, painted, shown
 from test_tui.test_readonly import content, do_everything
 from textual.containers import VerticalScroll
 from textual.widgets import Button, Input, OptionList
@@ -32,10 +32,6 @@ from warpdeck.tui.widgets.model import ModelPane
 
 SIZES = [(80, 24), (120, 40)]
 NO_FIGURES = (Input, Choice, Button, OptionList, VerticalScroll, DiffPane, ModelPane)
-DIALOGS = {
-    *("new-run", "sessions-export", "sessions-import", "sessions-delete", "run-stop", "replay-place"),
-    *("replay-bookmarks", "timeline-pick", "help", "palette", "themes", "run-board"),
-}
 # Those whose dark pictures are with their own tests.
 ELSEWHERE = {
     *("start", "new-run", "sessions", "sessions-compare", "run", "run-gauges", "run-plot", "run-board"),

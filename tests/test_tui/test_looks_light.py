@@ -1,43 +1,20 @@
-"""The trace, counters and code screens in every theme: words are readable, also after a change."""
+"""Every screen in every theme: words are readable, also after a change; and what is told without colours."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.color import Color
-
-from warpdeck.core.tracing import decoded
-from warpdeck.sessions.profiles import profile_one
-from warpdeck.sessions.traces import trace_named
-from warpdeck.telemetry.trace.timeline import Timeline
-from warpdeck.tui.screens.code import CodeScreen
-from warpdeck.tui.screens.counters import CountersScreen
-from warpdeck.tui.screens.counters_compare import CompareCountersScreen
-from warpdeck.tui.screens.timeline import TimelineScreen
-from warpdeck.tui.screens.timeline_compare import CompareTimelineScreen
-from warpdeck.tui.source_files import of_counters
+from test_tui.every_screen import DIALOGS, SCREENS, shown
 
 LEAST = 3.0  # contrast of words against their background, as WCAG counts it; 3 is its least for large text
 
 
-def trace(variant: str) -> Timeline:
-    return decoded(trace_named("gemm", device="recorded:h200", variant=variant))
-
-
-def profile(variant: str) -> Any:
-    return profile_one("gemm", "recorded:h200", variant=variant)
-
-
-SCREENS: dict[str, Callable[[], Any]] = {
-    "timeline": lambda: TimelineScreen(trace("pipelined")),
-    "timelines": lambda: CompareTimelineScreen(trace("tiled"), trace("cuda")),
-    "counters": lambda: CountersScreen(profile("tiled")),
-    "both counters": lambda: CompareCountersScreen(profile("classic"), profile("tiled")),
-    "code": lambda: CodeScreen(*of_counters(profile("tiled"), None)),
-}
+# What lies behind a dialog is dimmed, so that it isn't read.
+NAMES = sorted(SCREENS.keys() - DIALOGS | {"new-run", "run-board"})
 
 
 def luminance(colour: Color) -> float:
@@ -64,30 +41,35 @@ def worst(app: Any) -> tuple[float, str]:
     return found
 
 
-@pytest.mark.parametrize("name", SCREENS)
-async def test_words_can_be_read_in_every_theme(name: str, kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", NAMES)
+async def test_words_can_be_read_in_every_theme(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_COLOR")
-    async with kit.show(SCREENS[name]()) as console:
-        await console.settle()
+    async with shown(name, tmp_path) as console:
         for theme in ("light", "dark", "high-contrast", "colour-blind", "light"):
             console.app.theme = theme
-            await console.settle()
-            await console.settle()
+            for _ in range(3):  # what is laid out anew for it, too
+                await console.settle()
             ratio, where = worst(console.app)
             assert ratio >= LEAST, f"{theme}: {where}"
 
 
-@pytest.mark.parametrize("name", SCREENS)
-async def test_without_colours_all_is_still_told(name: str, kit: Any) -> None:
+SIGNS = {
+    "timeline": ("wWW", "cC", "▸w0", "imb."),
+    "timeline-compare": ("▲ +", "▼ −", "cw", "slower in cuda"),
+    "counters": ("◆", "65%", "short scoreboard"),
+    "counters-compare": ("▄", "→", "+ 0.12×"),
+    "code": ("▸130", "┃", "15.4%"),
+    "run": ("▶ running", "=1", "tied", "×", "▲8", "vendor", "floor"),
+    "llm": ("✔ ok", "C compile error", "I incorrect", "▸ propose"),
+    "source": ("− attempt 2", "+ attempt 4", "17    − ", "   17 + "),
+    "start": ("✔ tune on recordings", "– measure on this GPU", "→ to measure here"),
+}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+async def test_without_colours_all_is_still_told(name: str, tmp_path: Path) -> None:
     """NO_COLOR is set: letters, signs and numbers carry what colours would."""
-    async with kit.show(SCREENS[name]()) as console:
-        for _ in range(3):
-            await console.settle()
-        signs = {
-            "timeline": ("wWW", "cC", "▸w0", "imb."),
-            "timelines": ("▲ +", "▼ −", "cw", "slower in cuda"),
-            "counters": ("◆", "65%", "short scoreboard"),
-            "both counters": ("▄", "→", "+ 0.12×"),
-            "code": ("▸130", "┃", "15.4%"),
-        }[name]
-        assert [sign for sign in signs if sign not in console.text] == []
+    async with shown(name, tmp_path) as console:
+        assert [sign for sign in SIGNS[name] if sign not in console.text] == []

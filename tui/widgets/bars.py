@@ -49,8 +49,8 @@ class TextPane(VerticalScroll, Exported, can_focus=True):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        if self.is_mounted:
-            self.draw()  # the text holds the colours that it was laid out with
+        if self.is_attached:
+            self.call_after_refresh(self.draw)  # the text holds the colours that it was laid out with
 
     def draw(self) -> None:
         """Lay the text out."""

@@ -397,5 +397,5 @@ and the previous version, **}** and **{** that which it is compared with, **x** 
             style += Style(color=own.color, bold=own.bold, italic=own.italic)
         if word and side:
             own = self.get_component_rich_style(f"diff--{side}-word")
-            style += Style(bgcolor=own.bgcolor, bold=own.bold, underline=own.underline)
+            style += Style(color=own.color, bgcolor=own.bgcolor, bold=own.bold, underline=own.underline)
         return style + self.get_component_rich_style("diff--match") if match else style

@@ -136,7 +136,7 @@ class Table(ScrollView, Exported, can_focus=True):
         if y == 0 and whole < len(text):
             text = f"{text[:whole]} ›"  # there is more to the right
         text = text[: whole + 2 * (y == 0)]
-        tones = self.rows[index].tones if y else ()
+        tones = self.rows[index].tones if y and index != self.cursor else ()  # on that ground all is text
         segments = self._toned(text, style, tones) if any(tones) else [Segment(text, style)]
         return Strip(segments).crop_extend(left, left + width, style)
 
