@@ -1,4 +1,4 @@
-"""Terminal output without the styles that the terminal has already: half of the bytes, which count over SSH.
+"""Terminal output without the styles that the terminal has already: up to half of the bytes are saved.
 
 Rich sets every style whole and resets it after each run of text, although its neighbours mostly share the
 background, and blanks show no other colour at all.
