@@ -1,6 +1,6 @@
 """How the LLM agent's loop spends its time when the model answers at once, and what broken kernels cost it.
 
-    python benchmarks/llm_loop.py [--workload gemm] [--size 2048] [--candidates 40] [--device cuda:0]
+    python benchmarks/llm_loop.py [--workload gemm] [--size 2048] [--candidates 40] [--without hang]
 
 A local server of the OpenAI protocol proposes the rungs of the workload's ladder, each configuration once, as
 a model would: whole sources, launches as expressions. Among them are kernels that never end, that fault, and
@@ -24,7 +24,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,18 @@ SCHEDULE = {5: "fault", 10: "memory", 15: "hang", 20: "shared", 25: "fault", 30:
 TOO_MUCH_SHARED = "300000"
 
 
-def proposals(workload: Workload, size: int, seed: int) -> Iterator[dict[str, Any]]:
-    """The configurations of the upper rungs in a drawn order; some broken."""
+def proposals(
+    workload: Workload, size: int, seed: int, without: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """The configurations of the upper rungs in a drawn order; some broken, but not in the ways `without`."""
     rungs = [v for v in workload.ladder() if v.precision is None][1:]
     params = workload.size_case(size).params
     every = [(r, c) for r in rungs[len(rungs) // 2 :] for c in workload.space_of(r.name).configs(params)]
     random.Random(seed).shuffle(every)
     for count, (rung, knobs) in enumerate(every, 1):
         proposal = _proposal(rung, knobs)
-        yield _broken(proposal, rung, SCHEDULE[count]) if count in SCHEDULE else proposal
+        kind = SCHEDULE.get(count)
+        yield proposal if kind is None or kind in without else _broken(proposal, rung, kind)
 
 
 def _proposal(rung: Variant, knobs: Any) -> dict[str, Any]:
@@ -130,9 +133,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--strategy", choices=("linear", "beam"), default="beam")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without", action="append", choices=tuple(BROKEN), default=[])
     options = parser.parse_args()
     workload = load_workload(options.workload)
-    model = Model(proposals(workload, options.size, options.seed))
+    model = Model(proposals(workload, options.size, options.seed, options.without))
     with LlmServer(default=model, models=["instant"]) as server:
         os.environ["OPENAI_BASE_URL"] = server.url
         settings = {
