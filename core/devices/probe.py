@@ -28,7 +28,7 @@ from .codes import Codes
 _CHUNK_BYTES = 32 << 20
 _PAIR_S = 3.0  # for timing both kernels
 _EVERYWHERE_S = 1.0  # the same where every CTA records
-_SMALL_CODE = 32 << 10  # bytes: on an H200 two bodies of 25 KB ran well side by side, two of 40 KB didn't
+_SMALL_CODE = 24 << 10  # bytes: on an H200 two bodies of up to that ran well side by side, larger ones not
 _EVERYWHERE_BYTES = 256 << 20  # of rows, for no more than a time
 _PAIR_BLOCKS = (20, 128)
 _PAIR_WARMUP = 10
