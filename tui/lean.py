@@ -115,19 +115,15 @@ def _look(code: str) -> Look:
 
 
 def _change(held: Look | None, wanted: Look) -> str:
-    """The SGR from one style to another."""
-    if held == wanted:
-        return ""
+    """The shortest SGR from one style to another."""
     before = held or Look()
-    added = sorted(wanted.attributes - before.attributes)
-    codes: list[str] = []
-    if (
-        before.attributes - wanted.attributes
-    ):  # each has another code that ends it; starting afresh is as short
-        codes, before, added = ["0"], Look(), sorted(wanted.attributes)
-    codes += added
+    codes = sorted(wanted.attributes - before.attributes)
     if wanted.colour != before.colour:
         codes.append(wanted.colour or "39")
     if wanted.background != before.background:
         codes.append(wanted.background or "49")
+    afresh = ["0", *sorted(wanted.attributes), *filter(None, (wanted.colour, wanted.background))]
+    # An attribute has another code that ends it: starting afresh is as short.
+    if before.attributes - wanted.attributes or len(";".join(afresh)) < len(";".join(codes)):
+        codes = afresh
     return f"\x1b[{';'.join(codes)}m" if codes else ""
