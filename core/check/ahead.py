@@ -49,20 +49,22 @@ class ReadyPlan:
         self.plan = CheckPlan(workload, [*self.correctness, *cases], seed=None if secret else seed)
         self._closed = threading.Event()
         self._strong: Future[None] = executor.submit(self.plan.assert_strong)
-        self._rest: Future[None] = executor.submit(self._draw, (*cases, *self.correctness))
+        self._rest: Future[None] = executor.submit(self._draw, tuple(cases))
 
     def _draw(self, cases: Sequence[Case]) -> None:
-        """All draws of all cases, round by round, so that none of them is held for long."""
-        wanted = {case.name: set(draws(self.plan.workload, case)) for case in cases}
-        for case in self.correctness:
-            wanted[case.name].update(range(POOL, 2 * POOL))  # partly changed
+        """All draws of all cases, in the order in which a run meets them; no case is held for long."""
+        wanted = {case.name: draws(self.plan.workload, case) for case in (*cases, *self.correctness)}
+        early, late, changed = range(2), range(2, POOL), range(POOL, 2 * POOL)
+        order = [(case, k) for k in early for case in (*cases, *self.correctness)]
+        order += [(case, k) for k in late for case in self.correctness]
+        order += [(case, k) for k in late for case in cases]
+        order = [(case, k) for case, k in order if k in wanted[case.name]]
+        order += [(case, k) for k in changed for case in self.correctness]
         with suppress(WarpdeckError):  # whoever needs the draw hears of it
-            for k in range(2 * POOL):
-                for case in cases:
-                    if self._closed.is_set():
-                        return
-                    if k in wanted[case.name]:
-                        self.plan.prepare(case, (k,))
+            for case, k in order:
+                if self._closed.is_set():
+                    return
+                self.plan.prepare(case, (k,))
 
     def require_strong(self) -> None:
         """Wait for the controls. Raises VerificationError if the cases prove nothing."""
