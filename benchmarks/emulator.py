@@ -26,7 +26,6 @@ the emulator's own code took 2.2 and 1.6 s:
 | layernorm | block | 0.17 s | 0.14 s | 25.7 ms | 28.0 ms | 0.48 s |
 | layernorm | welford | 0.21 s | 0.15 s | 72.1 ms | 56.2 ms | 1.21 s |
 | layernorm | registers | 0.27 s | 0.17 s | 51.5 ms | 37.1 ms | 0.90 s |
-| layernorm | one-barrier | 0.31 s | 0.18 s | 86.6 ms | 46.5 ms | 1.67 s |
 | reduction | cuda | 0.22 s | 0.15 s | 5.1 ms | 4.5 ms | 0.31 s |
 | reduction | atomics | 0.15 s | 0.13 s | 1.4 ms | 2.0 ms | 0.31 s |
 | reduction | tree | 0.17 s | 0.13 s | 12.0 ms | 6.9 ms | 0.76 s |

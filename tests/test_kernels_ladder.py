@@ -114,7 +114,6 @@ MORE = [
     ("reduction", "vectors", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
     ("reduction", "ticket", {"BLOCK": 256, "BLOCKS": 264, "UNROLL": 4}),
     ("softmax", "one-barrier", {"BLOCK": 128, "KEEP": 2, "STREAM": 1}),
-    ("layernorm", "one-barrier", {"BLOCK": 256, "KEEP": 4, "ROWS": 2, "CACHE": 1}),
     ("transpose", "vectors", {"TILE": 32, "BLOCK": 64, "STREAM": 1, "BAND": 8}),
 ]
 

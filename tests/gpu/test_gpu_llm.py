@@ -50,6 +50,21 @@ def device() -> Iterator[Device]:
     opened.close()
 
 
+# First in this file: a run has a process of its own, which `device` would keep from the GPU.
+def test_a_whole_session_judges_and_times_generated_kernels(tmp_path: Path, monkeypatch) -> None:
+    proposals = [{**propose("x"), "source": source} for source in (COALESCED, TWICE)]
+    with LlmServer(*(answer(p) for p in proposals), models=["instant"]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = {"model": "instant", "stagnation": 0}
+        spec = RunSpec("gemm", "llm", "cuda:0", "ladder", (256,), steps=3, options=options, finalists=2)
+        run = launch.launch_run(spec, sessions=tmp_path)
+        assert run.wait(90) is ExitCode.OK
+    with SessionStore.open(run.folder) as store:
+        state = store.state()
+    assert state.counts == {"ok": 3}
+    assert state.best is not None and state.best.variant.startswith("attempt-")
+
+
 def test_a_faster_kernel_is_kept_and_the_same_again_is_a_tie(device: Device, tmp_path: Path) -> None:
     first, second = ({**propose("x"), "source": source} for source in (COALESCED, TWICE))
     with LlmServer(answer(first), answer(second)) as server:
@@ -127,17 +142,3 @@ def test_counters_of_each_valid_attempt_are_kept_and_told(device: Device, tmp_pa
     assert diagnosis[0].startswith("counters, case 256") and diagnosis[1] in prompt
     assert (tmp_path / "artifacts/attempts/attempt-002.ncu-rep").stat().st_size > 0
     assert "counters, case 256" in run.of("tool")[0]["result"]
-
-
-def test_a_whole_session_judges_and_times_generated_kernels(tmp_path: Path, monkeypatch) -> None:
-    proposals = [{**propose("x"), "source": source} for source in (COALESCED, TWICE)]
-    with LlmServer(*(answer(p) for p in proposals), models=["instant"]) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        options = {"model": "instant", "stagnation": 0}
-        spec = RunSpec("gemm", "llm", "cuda:0", "ladder", (256,), steps=3, options=options, finalists=2)
-        run = launch.launch_run(spec, sessions=tmp_path)
-        assert run.wait(90) is ExitCode.OK
-    with SessionStore.open(run.folder) as store:
-        state = store.state()
-    assert state.counts == {"ok": 3}
-    assert state.best is not None and state.best.variant.startswith("attempt-")
