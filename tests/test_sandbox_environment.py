@@ -24,7 +24,7 @@ from warpdeck.telemetry.ncu import run as ncu
 PACKAGE = Path(warpdeck.__file__).parent
 PARTS = ("agents", "cli", "core", "kernels", "sessions", "telemetry", "tui")
 # The run process itself, whose agent calls the model; what the sandbox starts takes it from its options.
-WITH_SECRETS = {"sessions/launch.py:_spawn", "core/sandbox/process.py:spawn"}
+WITH_SECRETS = {"sessions/process.py:_popen", "core/sandbox/process.py:spawn"}
 SECRET = "sk-never-tell"
 
 

@@ -103,14 +103,14 @@ def title_line(timeline: Timeline, width: int) -> str:
 
 
 def cost_line(timeline: Timeline, width: int) -> str:
-    """What tracing cost and how far to trust it: "tracing +0.8% vs untraced · 41 k events · 0 dropped…"."""
+    """What tracing cost and how far to trust it: "tracing +0.8% vs untraced · 0 dropped · clock ±3.2 ns…"."""
     clock = timeline.clock
     parts = [
         cost_words(timeline.meta.get("overhead")),
-        f"{count_words(timeline.events)} events",
         f"{count_words(timeline.dropped)} dropped",
         f"{timeline.mispaired_count} mispaired" if timeline.mispaired_count else "",
         f"clock ±{clock.uncertainty_ns:.3g} ns",
+        f"{count_words(timeline.events)} events",
         coverage_words(timeline),
         f"half within ±{clock.median_ns:.3g} ns" if 0 < clock.median_ns < clock.uncertainty_ns / 2 else "",
         clock.reason,
@@ -119,12 +119,12 @@ def cost_line(timeline: Timeline, width: int) -> str:
 
 
 def cost_words(overhead: Mapping[str, Any] | None) -> str:
-    """ "tracing +0.1% vs untraced, +4.0% where it records": of the kernel, and of a CTA that records."""
+    """ "tracing +0.1%, +4.0% where it records": of the kernel, and of a CTA that records."""
     if not overhead:
         return "tracing's own cost was not measured"
     recording = overhead.get("recording")
-    more = f", {100 * (recording['ratio'] - 1):+.1f}% where it records" if recording else ""
-    return f"tracing {100 * (overhead['ratio'] - 1):+.1f}% vs untraced{more}"
+    versus = f", {100 * (recording['ratio'] - 1):+.1f}% where it records" if recording else " vs untraced"
+    return f"tracing {100 * (overhead['ratio'] - 1):+.1f}%{versus}"
 
 
 def joined(parts: Sequence[str], width: int) -> str:
