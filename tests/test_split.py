@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs the cuda extra")
 
-from warpdeck.core.toolchain import Compiled, CompileError, CompileRequest, ToolchainError, assembler
+from warpdeck.core.toolchain import (
+    Compiled,
+    CompileError,
+    CompileRequest,
+    ToolchainError,
+    assembler,
+    programs,
+)
 from warpdeck.core.toolchain.build import build
 from warpdeck.core.toolchain.disassembly import disassemble
 from warpdeck.core.toolchain.requests import candidate_request
@@ -174,9 +181,9 @@ def test_what_cannot_be_one_stays_traced_and_says_why(
 
 
 def test_without_an_assembler_it_stays_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler.sys, "path", [])
-    monkeypatch.setattr(assembler.sysconfig, "get_path", lambda _: "/nonexistent")
-    monkeypatch.setattr(assembler.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(programs.sys, "path", [])
+    monkeypatch.setattr(programs.sysconfig, "get_path", lambda _: "/nonexistent")
+    monkeypatch.setattr(programs.shutil, "which", lambda *_, **__: None)
     made = build(request())
     assert "no ptxas here: pip install nvidia-cuda-nvcc" in made.unsplit and made.stages
 

@@ -7,14 +7,12 @@ CUDA toolkit.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 
 from ..environment import without_secrets
+from . import programs
 from .compiled import CompileError, ToolchainError
 
 TIMEOUT_S = 60.0
@@ -22,13 +20,7 @@ TIMEOUT_S = 60.0
 
 def find() -> Path:
     """The assembler's program. Raises ToolchainError where there is none."""
-    for entry in dict.fromkeys([*sys.path, sysconfig.get_path("purelib")]):
-        for tool in sorted(Path(entry or ".").glob("nvidia/*/bin/ptxas")):
-            return tool
-    found = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
-    if found is None:
-        raise ToolchainError("no ptxas here: pip install nvidia-cuda-nvcc, or install a CUDA toolkit")
-    return Path(found)
+    return programs.find("ptxas", "nvidia-cuda-nvcc")
 
 
 def assemble(ptx: str, cc: tuple[int, int], *, reg_cap: int = 0) -> tuple[bytes, str]:

@@ -6,10 +6,7 @@ The disassembler comes with the wheel `nvidia-cuda-nvdisasm` (extra `cuda`), els
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import without_secrets
+from . import programs
 from .compiled import ToolchainError
 
 TIMEOUT_S = 60.0
@@ -48,13 +46,7 @@ class Instruction:
 
 def find() -> Path:
     """The disassembler's program. Raises ToolchainError where there is none."""
-    for entry in dict.fromkeys([*sys.path, sysconfig.get_path("purelib")]):
-        for tool in sorted(Path(entry or ".").glob("nvidia/*/bin/nvdisasm")):
-            return tool
-    found = shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
-    if found is None:
-        raise ToolchainError("no nvdisasm here: pip install nvidia-cuda-nvdisasm, or install a CUDA toolkit")
-    return Path(found)
+    return programs.find("nvdisasm", "nvidia-cuda-nvdisasm")
 
 
 def disassemble(cubin: bytes) -> list[Instruction]:
