@@ -13,7 +13,7 @@ from ..core.errors import ExitCode
 from ..sessions.budgets import ALL_STEPS
 from . import options
 from .output import json_document, line, message, stderr_is_terminal, warning
-from .watching import watch
+from .watching import Signals, watch
 
 if TYPE_CHECKING:
     from ..sessions.spec import RunSpec
@@ -134,14 +134,15 @@ def sweep(
     for spec in specs:  # the last one's mistake, too, is told before anything is measured
         check(spec)
     sessions = []
-    for launched in launch_runs(specs):
-        code = watch(launched, silent=as_json)
-        if code != ExitCode.OK:
-            remove_unused(launched.following)
-            return code
-        sessions.append(launched.folder)
-        if not as_json:
-            line()
+    with Signals() as signals:
+        for launched in launch_runs(specs, starting=signals.hold):
+            code = watch(launched, signals, silent=as_json)
+            if code != ExitCode.OK:
+                remove_unused(launched.following)
+                return code
+            sessions.append(launched.folder)
+            if not as_json:
+                line()
     if counters:
         assert csv is not None
         return _phase1(list(zip(specs, sessions, strict=True)), csv, timeout_s, as_json)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..core.errors import ExitCode, WarpdeckError
 from .output import ReaderGone, error, json_document, json_line, message, stderr_is_terminal, warning
@@ -29,24 +29,76 @@ WITH_RESULT = (
 )
 
 
-class _Ended(KeyboardInterrupt):
-    """A signal that ends a process; here it ends the run too, as Ctrl-C does."""
+class Ended(KeyboardInterrupt):
+    """A signal that ends a process; here it ends the run too."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+        super().__init__("Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name)
         self.code = ExitCode(128 + number)
+
+
+class Signals:
+    """Ctrl-C, SIGTERM and SIGHUP raise `Ended`, one that is ignored (nohup) stays so. From `hold` on, when a
+    run is started that must not be left behind, one that comes waits until it is `heard`."""
+
+    def __init__(self) -> None:
+        self._terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+        self._before: dict[int, Any] = {}
+        self._held = False
+        self._came: int | None = None
+
+    def __enter__(self) -> Self:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows has no SIGHUP
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._arrive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """From now on they wait."""
+        self._held = True
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Here they are raised, the first one that waited at once; afterwards they wait again."""
+        self._held = False
+        try:
+            number, self._came = self._came, None
+            if number is not None:
+                self._arrive(number, None)
+            yield
+        finally:
+            self._held = True
+
+    def release(self) -> None:
+        """The run is over: they are raised again, and what came is forgotten."""
+        self._held, self._came = False, None
+
+    def _arrive(self, number: int, frame: FrameType | None) -> None:
+        if self._held:
+            self._came = self._came or number
+            return
+        if number not in (signal.SIGINT, signal.SIGTERM):  # the terminal is gone: writing to it would fail
+            for stream in self._terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise Ended(number)
 
 
 def watch(
     launched: Launched,
+    signals: Signals,
     *,
     as_json: bool = False,
     as_jsonl: bool = False,
     silent: bool = False,
     told: int = 0,
 ) -> int:
-    """Follow a run that was started here to its end, and print its result (unless `silent`). Its messages up
-    to event `told` were seen before.
+    """Follow a run that was started here, with signals held, to its end, and print its result (unless
+    `silent`). Its messages up to event `told` were seen before.
 
     Ctrl-C, SIGTERM and a hangup stop the run: it would go on without anyone to see what it spends. (SIGKILL
     can't be answered: then it does.)
@@ -57,16 +109,18 @@ def watch(
     from ..sessions.report import tune_document
     from ..sessions.store import SessionStore
 
-    with _signals():
-        try:
+    try:
+        with signals.heard():
             _follow(launched, as_jsonl, told)
             code = launched.wait(WAIT_S)
-        except KeyboardInterrupt as end:
-            code = end.code if isinstance(end, _Ended) else ExitCode.INTERRUPTED
-            _stop(launched, str(end) or "Ctrl-C")
-        except ReaderGone:
-            _stop(launched, "a closed stdout")
-            raise
+    except Ended as end:
+        code = end.code
+        _stop(launched, signals, str(end))
+    except ReaderGone:
+        _stop(launched, signals, "a closed stdout")
+        raise
+    if not launched.following:
+        signals.release()
     with SessionStore.open(launched.folder) as store:
         running = is_running(launched.folder)
         state = as_seen(store.state(), running=running)
@@ -186,35 +240,13 @@ def _progress() -> Iterator[Callable[[RunState], None]]:
         yield draw
 
 
-@contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise `_Ended`; one that is ignored (nohup) stays so."""
-    terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGTERM:  # the terminal is gone: what is written to it would fail
-            for stream in terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise _Ended(number)
-
-    before: dict[int, Any] = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop(launched: Launched, name: str) -> None:
+def _stop(launched: Launched, signals: Signals, name: str) -> None:
     """What ends the console stops the run, too: between two steps; Ctrl-C or a signal meanwhile, at once."""
     message(f"{name}: stopping after the present evaluation; Ctrl-C stops at once")
     try:
-        _stop_run(launched, STOP_GRACE_S, name)
-    except KeyboardInterrupt:
+        with signals.heard():
+            _stop_run(launched, STOP_GRACE_S, name)
+    except Ended:
         _stop_run(launched, 0, name)
 
 

@@ -35,6 +35,10 @@ from .tail import send
 WORKLOAD = "workload"  # among the artifacts: the folder of a workload made of parts
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Launched:
     """A run whose process was started here. It outlives this one.
@@ -176,6 +180,7 @@ def launch_run(
     sessions: Path | None = None,
     parts: Parts | None = None,
     into: Path | None = None,
+    starting: Callable[[], None] = _nothing,
 ) -> Launched:
     """Create a session and start its process.
 
@@ -185,6 +190,7 @@ def launch_run(
         sessions: Folder of sessions; the home's if None.
         parts: What its workload is made of, instead of the spec's.
         into: Folder for that workload; None: in the session.
+        starting: Called just before the process is started: from then on it must not be left behind.
 
     Raises:
         UsageError: an unknown name, an impossible value, or a session of that name exists.
@@ -192,10 +198,12 @@ def launch_run(
     """
     store = create(spec, name=name, sessions=sessions, parts=parts, into=into)
     store.close()
-    return _spawn(store.folder, device=spec.device)
+    return _spawn(store.folder, device=spec.device, starting=starting)
 
 
-def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> list[Launched]:
+def launch_runs(
+    specs: Sequence[RunSpec], *, sessions: Path | None = None, starting: Callable[[], None] = _nothing
+) -> list[Launched]:
     """Create a session for each spec and start one process that runs them in turn, on one device.
 
     Raises as `launch_run`.
@@ -204,11 +212,17 @@ def launch_runs(specs: Sequence[RunSpec], *, sessions: Path | None = None) -> li
     for spec in specs:
         with create(spec, sessions=sessions) as store:
             folders.append(store.folder)
-    first = _spawn(*folders, device=specs[0].device)
+    first = _spawn(*folders, device=specs[0].device, starting=starting)
     return [Launched(folder, first.process, tuple(folders[n + 1 :])) for n, folder in enumerate(folders)]
 
 
-def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | None = None) -> Launched:
+def resume_run(
+    folder: Path,
+    *,
+    steps: int | None = None,
+    time_limit_s: float | None = None,
+    starting: Callable[[], None] = _nothing,
+) -> Launched:
     """Go on with a run that ended before its budget did, or with a larger budget.
 
     What it evaluated is told to the agent, not measured again.
@@ -217,6 +231,7 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         folder: The session's folder.
         steps: New total of evaluations; None keeps it.
         time_limit_s: New total of running seconds; None keeps it.
+        starting: As `launch_run`'s.
 
     Raises:
         UsageError: it runs, it has nothing left to do, it isn't a tuning run, or a stranger set it up.
@@ -256,7 +271,7 @@ def resume_run(folder: Path, *, steps: int | None = None, time_limit_s: float | 
         store.set_header({"spec": spec.to_json()})
         for command in store.commands(pending=True):  # meant for the process that died
             store.acknowledge([command.id], "not received")
-    return _spawn(folder, device=spec.device)
+    return _spawn(folder, device=spec.device, starting=starting)
 
 
 def _check_origin(folder: Path, spec: RunSpec) -> None:
@@ -271,11 +286,12 @@ def _check_origin(folder: Path, spec: RunSpec) -> None:
         )
 
 
-def _spawn(folder: Path, *following: Path, device: str = "") -> Launched:
+def _spawn(folder: Path, *following: Path, device: str, starting: Callable[[], None]) -> Launched:
     if not sys.executable:
         raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
     for each in (folder, *following):
         alive.announce(each)
+    starting()
     try:
         started = process.start([folder, *following], device)
     except OSError as error:
