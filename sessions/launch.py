@@ -286,7 +286,9 @@ def _check_origin(folder: Path, spec: RunSpec) -> None:
         )
 
 
-def _spawn(folder: Path, *following: Path, device: str, starting: Callable[[], None]) -> Launched:
+def _spawn(
+    folder: Path, *following: Path, device: str = "", starting: Callable[[], None] = _nothing
+) -> Launched:
     if not sys.executable:
         raise WarpdeckError("this Python does not know its own path, so that it can't start a run process")
     for each in (folder, *following):
