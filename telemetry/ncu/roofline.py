@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,8 @@ class Roofline:
         """The intensity at which the two roofs meet, flop/byte."""
         if self.peak_flops_per_s is None or not self.peak_bytes_per_s:
             return None
-        return self.peak_flops_per_s / self.peak_bytes_per_s
+        ridge = self.peak_flops_per_s / self.peak_bytes_per_s
+        return ridge if math.isfinite(ridge) else None
 
     @property
     def roof(self) -> str | None:

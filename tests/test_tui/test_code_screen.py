@@ -248,7 +248,7 @@ async def test_without_a_compiler_the_profile_has_the_instructions(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.path", [])
-    monkeypatch.setattr("warpdeck.core.toolchain.disassembly.sysconfig.get_path", lambda name: "/nowhere")
+    monkeypatch.setattr("warpdeck.core.toolchain.programs.sysconfig.get_path", lambda name: "/nowhere")
     async with kit.show(screen("tiled")) as console:
         await console.settle()
         assert "these are the profile's instructions" in console.text
