@@ -246,9 +246,9 @@ async def test_search_copy_zoom_help_and_quit(kit: Any) -> None:
 async def test_without_a_compiler_the_profile_has_the_instructions(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("warpdeck.core.toolchain.programs.sysconfig.get_path", lambda name: "/nowhere")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.path", [])
-    monkeypatch.setattr("warpdeck.core.toolchain.programs.sysconfig.get_path", lambda name: "/nowhere")
     async with kit.show(screen("tiled")) as console:
         await console.settle()
         assert "these are the profile's instructions" in console.text
