@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -248,7 +249,7 @@ async def test_without_a_compiler_the_profile_has_the_instructions(
 ) -> None:
     monkeypatch.setattr("warpdeck.core.toolchain.programs.sysconfig.get_path", lambda name: "/nowhere")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setattr("sys.path", [entry for entry in sys.path if not (Path(entry) / "nvidia").exists()])
     async with kit.show(screen("tiled")) as console:
         await console.settle()
         assert "these are the profile's instructions" in console.text
