@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from warpdeck.core.devices.stored_counters import load as stored
 from warpdeck.core.errors import UsageError
 from warpdeck.core.model import DeviceInfo
-from warpdeck.core.toolchain import ToolchainError
+from warpdeck.core.toolchain import ToolchainError, programs
 from warpdeck.core.toolchain.disassembly import find
 from warpdeck.sessions.machine_code import generated_code
 from warpdeck.telemetry.ncu.counters import Counters, HotSpot
@@ -247,9 +246,9 @@ async def test_search_copy_zoom_help_and_quit(kit: Any) -> None:
 async def test_without_a_compiler_the_profile_has_the_instructions(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpdeck.core.toolchain.programs.sysconfig.get_path", lambda name: "/nowhere")
+    monkeypatch.setattr(programs.sysconfig, "get_path", lambda name: "/nowhere")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("sys.path", [entry for entry in sys.path if not (Path(entry) / "nvidia").exists()])
+    monkeypatch.setattr("sys.path", [])
     async with kit.show(screen("tiled")) as console:
         await console.settle()
         assert "these are the profile's instructions" in console.text
