@@ -246,9 +246,10 @@ async def test_search_copy_zoom_help_and_quit(kit: Any) -> None:
 async def test_without_a_compiler_the_profile_has_the_instructions(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs.sysconfig, "get_path", lambda name: "/nowhere")
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("sys.path", [])
+    def absent(name: str, wheel: str) -> Path:
+        raise ToolchainError(f"no {name} here: pip install {wheel}")
+
+    monkeypatch.setattr(programs, "find", absent)
     async with kit.show(screen("tiled")) as console:
         await console.settle()
         assert "these are the profile's instructions" in console.text
