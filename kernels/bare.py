@@ -20,7 +20,7 @@ from ..core.model import Config, Trust
 from ..core.space import SearchSpace
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..telemetry.parsing import parse_expression
-from .loader import is_foreign, load_workload, lone_hash
+from .loader import load_workload, lone_hash, may_name
 
 MARK = "// warpdeck-kernel: "
 HEAD_LINES = 40
@@ -64,8 +64,6 @@ def read_bare(file: Path) -> tuple[Workload, Variant]:
     """
     about = _head(file)
     workload = _workload(file, about)
-    if workload.trust is Trust.OWN and is_foreign(file.resolve().parent):  # named by whoever sent the file
-        workload = replace(workload, trust=Trust.REMOTE)
     try:
         plans = [tuple(_launch(row) for row in plan) for plan in about["plans"]]
         cases = {str(name): plans[int(index)] for name, index in (about.get("cases") or {}).items()}
@@ -128,11 +126,11 @@ def _head(file: Path) -> Mapping[str, Any]:
 
 
 def _workload(file: Path, about: Mapping[str, Any]) -> Workload:
-    folder = about.get("folder")
+    folder, origin = about.get("folder"), file.resolve()
     if folder is None:
-        return load_workload(str(about.get("workload", "")))
-    path = Path(str(folder))
-    path = path if path.is_absolute() else file.resolve().parent / path
+        return load_workload(may_name(origin, str(about.get("workload", ""))))
+    path = origin.parent / str(folder)
+    may_name(origin, str(path))
     if not (path / "workload.toml").is_file():
         raise UsageError(
             f"{file}: its workload's folder {path} is gone; say where it is: "

@@ -92,6 +92,24 @@ def is_foreign(folder: Path) -> bool:
     return any((around / FOREIGN).exists() for around in (folder, *folder.parents))
 
 
+def may_name(origin: Path, name: str) -> str:
+    """A workload's name or folder as a file or session at `origin` has it, if that may be loaded: what came
+    from elsewhere is to open nothing on this machine but a bundled workload and what came with it.
+
+    Raises UsageError: it names another.
+    """
+    if is_foreign(origin) and name not in list_workloads() and not _came_too(name):
+        raise UsageError(f"{origin.name} was imported: its workload {name} is not looked for on this machine")
+    return name
+
+
+def _came_too(name: str) -> bool:
+    try:
+        return not name.startswith("~") and is_foreign(Path(name).resolve())
+    except (OSError, ValueError, RuntimeError):  # no path at all, or links in a circle
+        return False
+
+
 def _load(folder: Path, trust: Trust) -> Workload:
     path = folder / "workload.toml"
     try:

@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..core.model import Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.imported import open_workload
-from ..kernels.loader import is_foreign, lone_hash
+from ..kernels.loader import is_foreign, lone_hash, may_name
 from . import paths
 from .events import Kind
 from .spec import RunSpec
@@ -91,22 +91,26 @@ def _attempt(
 
 
 def workload_of(store: SessionStore, name: str | None = None) -> Workload:
-    """The workload of a session, also of one that was moved with it, and with the sources that it tried.
+    """The workload of a session with the sources that it tried.
 
     Args:
         name: what it is called where the session's header doesn't say.
 
-    Raises UsageError: it is gone.
+    Raises UsageError: it is gone, or an imported session names one that didn't come with it.
     """
+    workload = open_workload(workload_named(store, name))
+    return replace(workload, variants={**workload.variants, **_variants(store, workload)})
+
+
+def workload_named(store: SessionStore, name: str | None = None) -> str:
+    """The name or folder of a session's workload, to be opened; otherwise as `workload_of`."""
     stored = store.header().get("spec")
     asked = RunSpec.from_json(stored).workload if stored else str(name)
     moved = store.folder / paths.ARTIFACTS / Path(asked).name
-    if "/" in asked and not Path(asked).exists() and (moved / "workload.toml").is_file():
-        asked = str(moved)
-    workload = open_workload(asked)
-    if workload.trust is Trust.OWN and is_foreign(store.folder):  # named by whoever sent the session
-        workload = replace(workload, trust=Trust.REMOTE)
-    return replace(workload, variants={**workload.variants, **_variants(store, workload)})
+    elsewhere = "/" in asked and (is_foreign(store.folder) or not Path(asked).exists())
+    if elsewhere and (moved / "workload.toml").is_file():
+        return str(moved)
+    return may_name(store.folder, asked)
 
 
 def _variants(store: SessionStore, workload: Workload) -> dict[str, Variant]:

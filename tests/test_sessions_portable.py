@@ -81,15 +81,17 @@ def test_what_comes_with_a_session_is_code_of_others(swept, sessions, tmp_path):
     assert begun is not None and assemble(begun, tmp_path / "again").trust is Trust.GENERATED
     placed = own.folder.rename(tmp_path / "placed")
     best.write_text(f"{MARK}{json.dumps(about | {'folder': str(placed)})}\n{KERNEL}")
-    assert load_workload(placed).trust is Trust.OWN and read_bare(best)[0].trust is Trust.REMOTE
+    with pytest.raises(UsageError, match=f"best.cu was imported: its workload {placed}"):
+        read_bare(best)
     spec = RunSpec(workload=str(placed), agent="ladder", space="ladder")
     with SessionStore.create(sessions, "points", {"spec": spec.to_json()}):
         pass
+    load_workload(placed)
     pointing = portable.import_session(
         portable.export_session(sessions / "points", tmp_path / "p.zip"), name="pointing"
     )
-    with SessionStore.open(pointing) as store:
-        assert workload_of(store).trust is Trust.REMOTE
+    with SessionStore.open(pointing) as store, pytest.raises(UsageError, match="pointing was imported"):
+        workload_of(store)
     with pytest.raises(UsageError, match="was imported: name the workload"):
         continued(RunSpec(workload="", agent="ladder", space="ladder"), "pointing", named=False)
 

@@ -194,6 +194,7 @@ def _profile(sources: Sources, version: Version) -> tuple[Counters | None, str]:
 
 
 def _compiled(sources: Sources, version: Version) -> Any:
+    from ..kernels.loader import load_workload
     from ..sessions.machine_code import generated_code, machine_code
 
     require_source(version)
@@ -203,6 +204,7 @@ def _compiled(sources: Sources, version: Version) -> Any:
     if version.path is None:
         knobs = {name: str(value) for name, value in version.config.items()}
         size = int(sources.case) if sources.case.isdecimal() else None
+        load_workload(workload).variant(version.variant)  # a name: the command would take a file, too
         return machine_code(workload, variant=version.variant, knobs=knobs, size=size, cc=cc, ptx=True)
     if sources.folder is None:
         raise UsageError(f"{version.title}: this run has no folder to read {version.path} from")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.errors import WarpdeckError
+from ..core.errors import UsageError, WarpdeckError
 from ..sessions.paths import ARTIFACTS
 from ..sessions.state import RunState
 from .format import config_flags, config_text
@@ -64,7 +64,7 @@ def find_trace(subject: Subject) -> tuple[Timeline, str]:
     from ..sessions.traces import trace_named
 
     def recorded(knobs: Mapping[str, str] | None) -> Timeline:
-        variant, size = (subject.variant, subject.size) if knobs else (None, None)
+        variant, size = (_variant(subject), subject.size) if knobs else (None, None)
         raw = trace_named(subject.workload, device=subject.device, variant=variant, knobs=knobs, size=size)
         return decoded(raw)
 
@@ -79,12 +79,33 @@ def find_counters(subject: Subject) -> tuple[Counters, str]:
     from ..sessions.profiles import profile_one
 
     def recorded(knobs: Mapping[str, str] | None) -> Counters:
-        variant = subject.variant if knobs else None
+        variant = _variant(subject) if knobs else None
         return profile_one(subject.workload, subject.device, variant=variant, knobs=knobs, size=subject.size)
 
     target = [] if subject.folder is None else ["--record", str(subject.folder / ARTIFACTS)]
     command = subject.command("profile", *target)
     return _find(subject, COUNTERS, load, recorded, "profile", command)
+
+
+def require_names(folder: Path | None, workload: str, device: str) -> None:
+    """UsageError unless these may be looked up among recordings: what a log, a trace or a profile says are
+    names, and no path unless somebody made it up; an imported session's recording is no file, either."""
+    from ..core.devices import names_file
+    from ..kernels.loader import is_foreign, may_name
+
+    if "/" in workload or not device.startswith("recorded:"):
+        raise UsageError(f"{workload} on {device}: no names of a workload and a recording; not looked for")
+    if folder is not None and is_foreign(folder):
+        may_name(folder, workload)
+        if names_file(device):
+            raise UsageError(f"{folder.name} was imported: its {device} is not looked for on this machine")
+
+
+def _variant(subject: Subject) -> str:
+    """Its variant's name, which is not a file's. UsageError if the workload has none of that name."""
+    from ..kernels.loader import load_workload
+
+    return load_workload(subject.workload).variant(subject.variant).name
 
 
 def _find(
@@ -101,9 +122,10 @@ def _find(
         if _is_of(found, subject):
             return found, ""
         other = other or found
+    knobs = {name: str(value) for name, value in subject.config.items()}
     if subject.recorded:
-        knobs = {name: str(value) for name, value in subject.config.items()}
         try:
+            require_names(subject.folder, subject.workload, subject.device)
             return recorded(knobs), ""
         except WarpdeckError:  # another configuration's may be there
             pass
@@ -111,6 +133,7 @@ def _find(
         return other, f"the session has no {what} of {_words(other, subject)}"
     if subject.recorded:
         try:
+            require_names(subject.folder, subject.workload, subject.device)
             found = recorded(None)
         except WarpdeckError as error:
             raise WarpdeckError(f"{error}; on a GPU: {command}") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.errors import UsageError, WarpdeckError
 from ..sessions.paths import ARTIFACTS
-from .evidence import COUNTERS, TRACE
+from .evidence import COUNTERS, TRACE, require_names
 from .format import config_text
 
 if TYPE_CHECKING:
@@ -71,10 +71,9 @@ def traces(
     from ..core.tracing import decoded, read
 
     found = _of_session(folder, TRACE, read)
-    device = _recorded(meta)
+    device = _recorded(meta, folder)
     if isinstance(device, RecordedDevice):
-        with_device = device
-        for trace in with_device.traces(str(meta.get("workload"))):
+        for trace in device.traces(str(meta.get("workload"))):
             raw = trace.raw
             found.append(Choice(title_of(raw.meta), device.info.spec, lambda raw=raw: decoded(raw), raw.meta))
     return _ordered(found, meta, baseline)
@@ -89,7 +88,7 @@ def profiles(
     from ..kernels.loader import load_workload
 
     found = _of_session(folder, COUNTERS, stored_counters.load)
-    device = _recorded(meta)
+    device = _recorded(meta, folder)
     if isinstance(device, RecordedDevice):
         workload = load_workload(str(meta.get("workload")))
         for path in stored_counters.find(device.folders, device.name, workload.name):
@@ -121,15 +120,17 @@ def profile_in(path: Path) -> Counters:
     return max(launches, key=lambda counters: counters.value("duration_ns") or 0.0)
 
 
-def _recorded(meta: Mapping[str, Any]) -> Any:
+def _recorded(meta: Mapping[str, Any], folder: Path | None) -> Any:
     """The recorded device that this is from; None if it is from none, or it isn't here."""
     from ..kernels.recordings import open_device
 
     device = meta.get("device")
     if not isinstance(device, Mapping) or not device.get("recorded") or not meta.get("workload"):
         return None
+    spec = str(device.get("spec"))
     try:
-        return open_device(str(device.get("spec")))
+        require_names(folder, str(meta["workload"]), spec)
+        return open_device(spec)
     except WarpdeckError:
         return None
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..core.errors import UsageError, WarpdeckError
 from ..core.model import Candidate, Case, DeviceInfo, Role
+from ..sessions.attempts import workload_named
 from ..sessions.entries import Entry
 from ..sessions.llm_state import Attempt
-from ..sessions.spec import RunSpec
 from ..sessions.state import RunState
 from ..sessions.store import SessionStore
 from ..telemetry.ncu.counters import Counters
@@ -237,12 +237,16 @@ def require_source(version: Version) -> None:
 
 
 def named_workload(sources: Sources) -> str:
-    """The workload as the run was told: a name or a folder. The log alone may hold only its name."""
-    if sources.folder is None:
-        return sources.workload
-    with SessionStore.open(sources.folder) as store:
-        spec = store.header().get("spec")
-    return RunSpec.from_json(spec).workload if spec else sources.workload
+    """The workload as the run was told: a name or a folder. A profile alone holds only its name.
+
+    Raises UsageError: as `workload_named`; or a profile names a path, which somebody made up.
+    """
+    if sources.folder is not None:
+        with SessionStore.open(sources.folder) as store:
+            return workload_named(store, sources.workload)
+    if "/" in sources.workload:
+        raise UsageError(f"{sources.workload}: a path where a workload's name should be; it is not opened")
+    return sources.workload
 
 
 def _with_knobs(text: str, file: str, config: Mapping[str, Any]) -> tuple[str, ...]:

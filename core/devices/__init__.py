@@ -16,7 +16,7 @@ from ..recording import SUFFIX
 from .base import Backend, Device, Paired
 from .recorded import RecordedDevice
 
-__all__ = ["Backend", "Device", "Paired", "open_device", "open_recorded"]
+__all__ = ["Backend", "Device", "Paired", "names_file", "open_device", "open_recorded"]
 
 DEFAULT_RECORDING = "recorded:h200"
 
@@ -55,12 +55,17 @@ def open_device(
     raise UsageError(f"unknown device '{spec}': use auto, cuda:N, cpu, recorded:NAME or recorded:FILE{hint}")
 
 
+def names_file(spec: str) -> bool:
+    """Whether a recorded device's spec is a file's path and not a recording's name."""
+    return "/" in spec or spec.endswith((".json", ".gz"))
+
+
 def open_recorded(spec: str, files: Iterable[Path]) -> RecordedDevice:
     """A recorded device from `recorded:NAME` (looked up among `files`) or `recorded:PATH`."""
     name = spec.removeprefix("recorded:")
     if not name:
         raise UsageError("recorded: needs a name or a file, as in recorded:h200")
-    if "/" in name or name.endswith((".json", ".gz")):
+    if names_file(spec):
         path = Path(name)
         # a file named by the user is judged at once
         return RecordedDevice(spec, [path], {path: exchange.read(path)})
