@@ -188,21 +188,19 @@ def _compare(
         return outcome
     if _same_binary(mine, other):
         return dataclasses.replace(outcome, identical=True)
-    pairs, results = [], []
-    for case in cases:
-        known = mine.measurement(case.name)
-        blocks = blocks_for(known.samples_ms if known else ())
-        paired = backend.compare(rival.candidate, subject.candidate, case, protocol.cache, blocks=blocks)
-        pairs.append(paired)
-        results.append(
-            CaseComparison(
-                case,
-                subject_ms=_median(paired.b_ms),
-                rival_ms=_median(paired.a_ms),
-                speedup=speedup_of([paired]),
-                throttle=paired.throttle,
-            )
+    known = {m.case: m.samples_ms for m in mine.measurements}
+    blocks = {case.name: blocks_for(known.get(case.name, ())) for case in cases}
+    pairs = backend.compare(rival.candidate, subject.candidate, cases, protocol.cache, blocks=blocks)
+    results = [
+        CaseComparison(
+            case,
+            subject_ms=_median(paired.b_ms),
+            rival_ms=_median(paired.a_ms),
+            speedup=speedup_of([paired]),
+            throttle=paired.throttle,
         )
+        for case, paired in zip(cases, pairs, strict=True)
+    ]
     return dataclasses.replace(outcome, cases=tuple(results), speedup=speedup_of(pairs))
 
 

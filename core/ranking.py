@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .check import UNSEEN
 from .devices.base import Paired, implausible, speedup_of
+from .devices.cases import foreign
 from .errors import NoDeviceError, WarpdeckError
 from .model import Candidate, Evaluation, Status
-from .stats import UNITY, Speedup, Verdict, blocks_for, geomean, through
+from .stats import UNITY, Speedup, Verdict, blocks_for, blocks_for_mean, geomean, through
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -174,19 +176,23 @@ def identity(evaluation: Evaluation) -> Any:
     return code, tuple(sorted((case, launches) for case, launches in evaluation.launches.items()))
 
 
-def _pairs(bench: Bench, a: Candidate, b: Candidate, spread: Mapping[str, int]) -> list[Paired]:
+def _pairs(bench: Bench, a: Candidate, b: Candidate, blocks: Mapping[str, int]) -> list[Paired]:
     """Interleaved samples on every case. Raises WarpdeckError if one fails, or b is impossibly fast."""
     cache = bench.protocol.cache
-    pairs = []
-    for case in bench.cases:
-        paired = bench.backend.compare(a, b, case, cache, blocks=spread[case.name])
-        bench.compared_s += paired.seconds
+    pairs = bench.backend.compare(a, b, bench.cases, cache, blocks=blocks)
+    bench.compared_s += sum(paired.seconds for paired in pairs)
+    for case, paired in zip(bench.cases, pairs, strict=True):
         median = float(np.median(paired.b_ms))
         problem = implausible(bench.workload, bench.backend, b, case, cache, median)
         if problem is not None:
             raise WarpdeckError(f"{Status.IMPLAUSIBLE}: {problem}")
-        pairs.append(paired)
     return pairs
+
+
+def _blocks(a: Evaluation, b: Evaluation) -> dict[str, int]:
+    """How many blocks of each case a verdict on all of them takes, by the noise of earlier samples."""
+    wanted = max(blocks_for_mean([_samples(e, m.case) for m in a.measurements]) for e in (a, b))
+    return {m.case: wanted for m in a.measurements}
 
 
 def versus(bench: Bench, a: Evaluation, b: Evaluation) -> Speedup:
@@ -194,8 +200,7 @@ def versus(bench: Bench, a: Evaluation, b: Evaluation) -> Speedup:
 
     Raises WarpdeckError if one fails now, or b is impossibly fast.
     """
-    spread = {m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(b, m.case))) for m in a.measurements}
-    return speedup_of(_pairs(bench, a.candidate, b.candidate, spread))
+    return speedup_of(_pairs(bench, a.candidate, b.candidate, _blocks(a, b)))
 
 
 def _time(pairs: Sequence[Paired]) -> float:
@@ -214,18 +219,21 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     baseline = bench.baseline()
     worked = [e for e in evaluations if e.status is Status.OK]
     worked = [e for e in worked if bench.workload.variant(e.candidate.variant).precision is None]
+    worked = _confirmed(bench, worked, limit)
     if bench.device.emulated:
         return _unranked(bench, baseline, worked)
     chosen = _finalists(worked, limit)
     if not chosen:
         return Result(baseline, clock=baseline.measurements[0].clock)
-    blocks = {
-        m.case: max(blocks_for(m.samples_ms), blocks_for(_samples(chosen[0], m.case)))
-        for m in baseline.measurements
+    blocks = _blocks(baseline, chosen[0])
+    # What is reported case by case takes more: as many of each as that case alone would need.
+    reported = {
+        case: max(number, *(blocks_for(_samples(e, case)) for e in (baseline, chosen[0])))
+        for case, number in blocks.items()
     }
     problem: WarpdeckError | None = None
 
-    def measured(a: Candidate, b: Candidate) -> list[Paired]:
+    def measured(a: Candidate, b: Candidate, blocks: Mapping[str, int] = blocks) -> list[Paired]:
         """Their pairs; none, and a message, if they can't be had."""
         nonlocal problem
         try:
@@ -255,7 +263,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     if not best_pairs or (live and len(against) > 1):
         # The samples that made it the best flatter it (the winner's curse): new ones tell what it is
         # worth. A recording has no others.
-        again = measured(baseline.candidate, best.candidate)
+        again = measured(baseline.candidate, best.candidate, reported)
         if again:
             best_pairs, best_speedup = again, speedup_of(again)
         elif not best_pairs:
@@ -292,14 +300,46 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
     return Result(baseline, finalists[0], cases, finalists, alike, best_pairs[0].clock, paired)
 
 
-def _unranked(bench: Bench, baseline: Evaluation, worked: Sequence[Evaluation]) -> Result:
-    """Of a device that times nothing: the latest that is correct, of the highest rung if there are rungs."""
-    if not worked:
-        return Result(baseline)
+def _confirmed(bench: Bench, worked: Sequence[Evaluation], limit: int) -> list[Evaluation]:
+    """Without code of others, among what is to be compared, that is wrong on data which no verdict has told
+    about. A verdict shows an element as it should be: who asks often may learn a small output by heart."""
+    left, confirmed = list(worked), set[str]()
+    while True:
+        if bench.device.emulated:
+            chosen = [_latest(bench, left)] if left else []
+        else:
+            chosen = _finalists(left, limit)
+        doubtful = next(
+            (e for e in chosen if foreign(bench.workload, e.candidate) and e.candidate.id not in confirmed),
+            None,
+        )
+        if doubtful is None:
+            return left
+        checks = bench.backend.recheck(doubtful.candidate, bench.cases, UNSEEN)
+        wrong = next((c for c in checks if c.status is not Status.OK), None)
+        if wrong is None:
+            confirmed.add(doubtful.candidate.id)
+            continue
+        text = (
+            f"dropped: {doubtful.candidate.variant} is wrong on data that it wasn't tried on before: "
+            f"{wrong.status}: case {wrong.case}: {wrong.reason}"
+        )
+        bench.emit("message", {"level": "warning", "text": text})
+        left = [e for e in left if e is not doubtful]
+
+
+def _latest(bench: Bench, worked: Sequence[Evaluation]) -> Evaluation:
+    """The best where nothing is timed: the latest of the highest rung, if there are rungs."""
     rungs = [bench.workload.variant(e.candidate.variant).ladder for e in worked]
     highest = max((r for r in rungs if r is not None), default=None)
-    best = [e for e, r in zip(worked, rungs, strict=True) if r is None or r == highest][-1]
-    return Result(baseline, Finalist(best, None, None, tied=False), finalists=(), tied=())
+    return [e for e, r in zip(worked, rungs, strict=True) if r is None or r == highest][-1]
+
+
+def _unranked(bench: Bench, baseline: Evaluation, worked: Sequence[Evaluation]) -> Result:
+    """Of a device that times nothing."""
+    if not worked:
+        return Result(baseline)
+    return Result(baseline, Finalist(_latest(bench, worked), None, None, tied=False), finalists=(), tied=())
 
 
 def _knobs(candidate: Candidate) -> str:

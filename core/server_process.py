@@ -1,14 +1,16 @@
 """The fork server's process, which may be started before the run process has imported what it needs.
 
 Both then import at the same time, and a third process the vendor's library, which takes longest: the worker
-that will time it, forked before the server itself imports anything. This module imports nothing that takes
-long; its entry point is `python -m warpdeck.core.server_process CONTROL [LIBRARY]`, two sockets' descriptors.
+that will time it, forked before the server itself imports anything. The run's first worker starts CUDA then,
+too. This module imports nothing that takes long; its entry point is `python -m warpdeck.core.server_process
+CONTROL [FIRST [LIBRARY]]`, sockets' descriptors.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
 import signal
 import socket
@@ -25,12 +27,13 @@ from .environment import without_secrets
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A started server: it ends when `control` closes. `log`: its stderr, and its workers'. `library`: the
-    worker that imports the vendor's library, if there is one."""
+    """A started server: it ends when `control` closes. `log`: its stderr, and its workers'. `first`: a worker
+    that was asked to start CUDA, for device 0; `library`: the worker that imports the vendor's library."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     log: IO[bytes]
+    first: socket.socket | None = None
     library: socket.socket | None = None
 
 
@@ -54,7 +57,10 @@ def begin(*, library: bool) -> None:
     """
     global _begun
     if _begun is None and has_driver():
-        _begun = _start(library=library)
+        _begun = _start(1 + library)
+        if _begun.first is not None:  # it waits there for the worker; `client.WorkerHandle` gets the answer
+            body = json.dumps({"job": "init", "payload": {"device": 0, "clock": "auto"}}).encode()
+            _begun.first.sendall(len(body).to_bytes(4, "big") + body)
 
 
 def take() -> ServerProcess:
@@ -64,7 +70,8 @@ def take() -> ServerProcess:
     return begun or _start()
 
 
-def _start(*, library: bool = False) -> ServerProcess:
+def _start(workers: int = 0) -> ServerProcess:
+    """With no worker, the first, or the first and the library's."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the server
     ours, theirs = socket.socketpair()
     environment = {
@@ -76,9 +83,10 @@ def _start(*, library: bool = False) -> ServerProcess:
     }
     with ExitStack() as closing:
         passed = [closing.enter_context(theirs)]
-        worker = None
-        if library:
-            worker, its = socket.socketpair()
+        begun = []
+        for _ in range(workers):
+            end, its = socket.socketpair()
+            begun.append(end)
             passed.append(closing.enter_context(its))
         numbers = [end.fileno() for end in passed]
         process = subprocess.Popen(
@@ -89,7 +97,7 @@ def _start(*, library: bool = False) -> ServerProcess:
             stderr=log,
             env=environment,
         )
-    return ServerProcess(process, ours, log, worker)
+    return ServerProcess(process, ours, log, *begun)
 
 
 def die_with(parent: int) -> None:
@@ -103,25 +111,26 @@ def main() -> None:
     """Fork the library's worker, if one is wanted; then be the server."""
     import resource  # Windows, where this module is imported, too, has none
 
-    control, *library = map(int, sys.argv[1:])
+    control, *ends = map(int, sys.argv[1:])
     server, worker = os.getpid(), None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if library:
+    if len(ends) > 1:
         worker = os.fork()
         if worker == 0:
-            _serve_library(server, control, library[0])
-        os.close(library[0])
+            _serve_library(server, (control, ends[0]), ends[1])
+        os.close(ends[1])
     from .worker.server import main as serve
 
-    serve(control, library=worker)
+    serve(control, first=ends[0] if ends else None, library=worker)
 
 
-def _serve_library(server: int, control: int, fd: int) -> NoReturn:
+def _serve_library(server: int, others: tuple[int, ...], fd: int) -> NoReturn:
     code = 70
     try:
         die_with(server)
-        os.close(control)
+        for other in others:
+            os.close(other)
         os.environ["CUDA_MODULE_LOADING"] = "LAZY"  # as the job that imports it has it
         with suppress(Exception):  # that job fails in the same way, and says so
             importlib.import_module("torch")

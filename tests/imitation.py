@@ -74,6 +74,10 @@ class Imitation:
     def __exit__(self, *exc: object) -> None:
         self.closed = True
 
+    def first(self, device: int) -> WorkerHandle:
+        """A worker that nobody began to start."""
+        return self.fork()
+
     def library(self) -> Any:
         """A worker for the vendor's library, which nobody began to import."""
         return self.fork()

@@ -9,7 +9,7 @@ The verdict needs no compiler and no GPU; everything above the device is the pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from synthetic import DEVICE
@@ -78,10 +78,22 @@ class SourceBackend(Uninstrumented):
     ) -> Iterator[Evaluation]:
         return (self.evaluate(candidate, cases, protocol) for candidate in candidates)
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         self.compared.append((a.variant, b.variant))
-        first, second = (self._samples(c, 2 * blocks).reshape(blocks, 2) for c in (a, b))
-        return Paired(case.name, cache, "synthetic", first, second)
+        pairs = []
+        for case in cases:
+            count = blocks[case.name]
+            first, second = (self._samples(c, 2 * count).reshape(count, 2) for c in (a, b))
+            pairs.append(Paired(case.name, cache, "synthetic", first, second))
+        return pairs
 
     def _samples(self, candidate: Candidate, count: int) -> np.ndarray:
         found = re.search(r"takes ([\d.]+) us", self._workload.variant(candidate.variant).source())

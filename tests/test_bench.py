@@ -153,7 +153,7 @@ def test_a_finalist_that_fails_when_it_is_measured_again_is_dropped(
 
     def compare(a: Any, b: Any, *rest: Any, **more: Any) -> Any:
         if b.config["block_size"] in failing:
-            raise WarpdeckError("comparing on case 256: runtime_error: illegal address")
+            raise WarpdeckError("comparing: runtime_error: illegal address")
         return measure(a, b, *rest, **more)
 
     monkeypatch.setattr(run.backend, "compare", compare)

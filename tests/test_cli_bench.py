@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,10 +89,21 @@ class Stopwatch(Uninstrumented):
     ) -> tuple[Status, NDArray[np.float64]]:
         return Status.OK, self._draw(candidate, samples)
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        shape = (blocks, 2)
-        first, second = self._draw(a, 2 * blocks), self._draw(b, 2 * blocks)
-        return Paired(case.name, cache, "stopwatch", first.reshape(shape), second.reshape(shape))
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
+        pairs = []
+        for case in cases:
+            count = blocks[case.name]
+            first, second = (self._draw(c, 2 * count).reshape(count, 2) for c in (a, b))
+            pairs.append(Paired(case.name, cache, "stopwatch", first, second))
+        return pairs
 
     vendor_ready = True
     vendor_problem = None

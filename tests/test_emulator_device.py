@@ -238,7 +238,7 @@ def test_it_measures_nothing(cpu: Device, tmp_path: Path) -> None:
     try:
         candidate = workload.baseline("main")
         with pytest.raises(UsageError, match="measures nothing; use --device cuda:0"):
-            backend.compare(candidate, candidate, case, CacheMode.COLD, blocks=2)
+            backend.compare(candidate, candidate, [case], CacheMode.COLD, blocks={case.name: 2})
         with pytest.raises(UsageError, match="measures nothing"):
             backend.quick(candidate, case, cache=CacheMode.COLD)
         assert backend.vendor(case, CacheMode.COLD) is None and backend.vendor_ready

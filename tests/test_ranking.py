@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -61,8 +61,16 @@ class Level(Uninstrumented):
     ) -> tuple[Status, np.ndarray]:
         return Status.OK, self._draw(samples)
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        return Paired(case.name, cache, "made up", self._draw(20, 2), self._draw(20, 2))
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
+        return [Paired(c.name, cache, "made up", self._draw(20, 2), self._draw(20, 2)) for c in cases]
 
     vendor_ready = True
     vendor_problem = None
@@ -125,9 +133,19 @@ class Graded(Level):
         code = str(candidate.config["block_size"])  # register caps change nothing
         return dataclasses.replace(found, measurements=measured, resources=Resources(8, code_hash=code))
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         self.compared.append((str(a.config["block_size"]), str(b.config["block_size"])))
-        return Paired(case.name, cache, "made up", self._of(a, blocks, 2), self._of(b, blocks, 2))
+        (case,) = cases
+        shape = (blocks[case.name], 2)
+        return [Paired(case.name, cache, "made up", self._of(a, *shape), self._of(b, *shape))]
 
 
 def test_what_is_known_already_is_not_compared_again() -> None:

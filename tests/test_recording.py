@@ -132,7 +132,7 @@ def test_comparison_has_one_block_a_round(files: list[Path]) -> None:
     case = workload.size_case(256)
     backend = open_device("recorded:test", files).prepare(workload, space="classic", cases=[case], seed=0)
     a, b = (workload.candidate("classic", c) for c in workload.spaces["classic"].configs(case.params)[:2])
-    paired = backend.compare(a, b, case, CacheMode.COLD, blocks=500)
+    (paired,) = backend.compare(a, b, [case], CacheMode.COLD, blocks={case.name: 500})
     assert paired.a_ms.shape == paired.b_ms.shape == (8, 4)
 
 

@@ -16,6 +16,7 @@ from warpdeck.core.stats import (
     AdaptiveStop,
     Verdict,
     blocks_for,
+    blocks_for_mean,
     bootstrap_by_round,
     combined_speedup,
     geomean,
@@ -220,6 +221,18 @@ def test_geomean():
     for bad in ([], [1, 0], [1, math.inf], [-1]):
         with pytest.raises(ValueError, match="geometric mean"):
             geomean(bad)
+
+
+@pytest.mark.parametrize("spreads", [(0.035, 0.02, 0.01), (0.02, 0.02, 0.02), (0.03, 0.002, 0.002)])
+def test_blocks_of_a_mean_find_two_percent_and_are_no_more_than_they_must(spreads):
+    rng = np.random.default_rng(13)
+    before = [np.exp(noise(rng, 100, s, drift=0.01)) for s in spreads]
+    blocks = blocks_for_mean(before)
+    assert 30 <= blocks < max(blocks_for(x) for x in before)
+    for slowdown, verdict, low, high in ((1.02, Verdict.LOSS, 0.9, 1), (1.0, Verdict.WIN, 0, 0.01)):
+        found = [combined_speedup([abba(rng, blocks, s, slowdown) for s in spreads]) for _ in range(200)]
+        assert low * 200 <= sum(speedup.verdict is verdict for speedup in found) <= high * 200
+    assert blocks_for_mean([before[0], [1.0]]) == DEFAULT_BLOCKS
 
 
 def test_blocks_for_follows_the_noise():

@@ -212,6 +212,14 @@ def test_ctrl_c_reaches_only_the_run_process(worker: WorkerHandle) -> None:
     assert worker.call("ping") == {"payload": None}
 
 
+def started(handle: WorkerHandle) -> str:
+    """What starting CUDA on device 0 comes to."""
+    try:
+        return handle.start(0)
+    except WorkerFault as fault:
+        return str(fault)
+
+
 def test_a_server_that_was_begun_before_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_process, "has_driver", lambda: True)
     server_process.begin(library=True)
@@ -222,6 +230,12 @@ def test_a_server_that_was_begun_before_is_the_one_that_is_used(monkeypatch: pyt
         assert first.pid == begun.process.pid != second.pid
         early = first.library()
         assert early.call("ping") == {"payload": None}
+        # one worker was asked to start CUDA, which this machine may lack: the answer is that of any other
+        elsewhere, ahead, later = first.first(1), first.first(0), first.first(0)
+        assert len({early.pid, elsewhere.pid, ahead.pid, later.pid}) == 4
+        assert started(ahead) == started(later)
+        ahead.kill()
+        assert ahead.gone
         another, elsewhere = first.library(), second.library()  # there was but one
         assert len({early.pid, another.pid, elsewhere.pid}) == 3
         another.close()

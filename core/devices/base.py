@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Protocol as Interface
@@ -101,9 +101,17 @@ class Backend(Interface):
         """
         ...
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         """Interleaved (ABBA) samples of two candidates that both evaluated `ok`, in a context that ran
-        nothing but comparisons."""
+        nothing but comparisons; one result a case. `blocks`: how many, by case name."""
         ...
 
     def vendor(self, case: Case, cache: CacheMode) -> Measurement | None:

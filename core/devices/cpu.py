@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -362,7 +362,15 @@ class CpuBackend(Uninstrumented):
         """UsageError: it measures nothing."""
         self._measures_nothing()
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         """UsageError: it measures nothing."""
         self._measures_nothing()
 

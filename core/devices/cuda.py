@@ -91,7 +91,7 @@ class CudaDevice:
 
     def _first(self, *, spare: bool) -> WorkerHandle:
         """The first worker. Its context waits for the GPU's lock: to create it would disturb the holder."""
-        handle = self._server.fork()
+        handle = self._server.first(self._index)
         try:
             self._uuid = self._started(handle, _FIRST_S)
             self._lock.enter_context(gpu_lock(self._uuid, _LOCK_WAIT_S))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,9 +98,17 @@ class CudaBackend:
         """One warm-up and `samples` launches. See `Quick.measure`."""
         return self._quick.measure(candidate, case, cache=cache, samples=samples)
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         """A B B A and B A A B. See `Pairs.compare`."""
-        return self._pairs.compare(a, b, case, cache, blocks=blocks)
+        return self._pairs.compare(a, b, cases, cache, blocks=blocks)
 
     def rounds(
         self, candidates: Sequence[Candidate], case: Case, *, samples: int, warmup: int

@@ -151,14 +151,10 @@ class Judge:
                 check_s = self._session.clock() - started
                 if not self._foreign(base.candidate):
                     self._proven.add(base.candidate.id)
-                for case in cases:
-                    if protocol is None or case.role is not Role.PERFORMANCE:
-                        continue
-                    measured, verdict = self._session.time(handle, code, case, protocol)
-                    if measured is None:
-                        checks.append(verdict)
-                        break
-                    measurements.append(measured)
+                timed = [case for case in cases if case.role is Role.PERFORMANCE]
+                if protocol is not None and timed:
+                    measurements, wrong = self._session.time(handle, code, timed, protocol)
+                    checks += [] if wrong is None else [wrong]
         except WorkerFault as fault:
             base = replace(base, status=fault.status, message=fault.message)
         except (CompileError, UsageError) as error:

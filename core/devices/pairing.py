@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,37 +37,52 @@ class Pairs:
         self._codes = codes
         self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
         """A B B A and B A A B in one fresh context, kept while comparisons follow each other (of code of
-        others: while the same two are compared on further cases)."""
+        others: of the same two)."""
         self._ready.require_strong()
-        codes = [self._codes.get(candidate, [case]) for candidate in (a, b)]
+        codes = [self._codes.get(candidate, cases) for candidate in (a, b)]
         handle = self._worker(a, b)
         started = self._session.clock()
         try:
-            payloads = [self._session.payload(handle, code, case) for code in codes]
-            job = {
-                "key": case.name,
-                "a": {k: payloads[0][k] for k in ("code", "launches")},
-                "b": {k: payloads[1][k] for k in ("code", "launches")},
-                "poison": foreign(self._workload, a, b),
-                "cache": str(cache),
-                "blocks": blocks,
-                "warmup": _WARMUP,
-            }
-            answer, labels = self._session.watched(handle, "pair", job, case)
+            jobs = []
+            for case in cases:
+                first, second = (self._session.payload(handle, code, case) for code in codes)
+                job = {
+                    "key": case.name,
+                    "a": {k: first[k] for k in ("code", "launches")},
+                    "b": {k: second[k] for k in ("code", "launches")},
+                    "poison": foreign(self._workload, a, b),
+                    "cache": str(cache),
+                    "blocks": blocks[case.name],
+                    "warmup": _WARMUP,
+                }
+                jobs.append((job, case))
+            answers, labels = self._session.watched(handle, "pair", jobs)
         except WorkerFault as fault:
             self.drop()
-            raise WarpdeckError(f"comparing on case {case.name}: {fault.status}: {fault.message}") from None
-        return Paired(
-            case.name,
-            cache,
-            answer["clock"],
-            np.asarray(answer["a_ms"], dtype=np.float64),
-            np.asarray(answer["b_ms"], dtype=np.float64),
-            labels,
-            seconds=self._session.clock() - started,
-        )
+            raise WarpdeckError(f"comparing: {fault.status}: {fault.message}") from None
+        seconds = (self._session.clock() - started) / len(cases)
+        return [
+            Paired(
+                case.name,
+                cache,
+                answer["clock"],
+                np.asarray(answer["a_ms"], dtype=np.float64),
+                np.asarray(answer["b_ms"], dtype=np.float64),
+                labels,
+                seconds=seconds,
+            )
+            for case, answer in zip(cases, answers, strict=True)
+        ]
 
     def _worker(self, a: Candidate, b: Candidate) -> WorkerHandle:
         pair = (a.id, b.id) if foreign(self._workload, a, b) else None

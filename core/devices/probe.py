@@ -264,7 +264,7 @@ class _Run:
             "blocks": max(low, min(high, int(seconds / (4 * each_s)))),
             "warmup": _PAIR_WARMUP,
         }
-        answer, labels = session.watched(self._handle, "pair", job, case)
+        (answer,), labels = session.watched(self._handle, "pair", [(job, case)])
         traced_ms, untraced_ms = np.asarray(answer["a_ms"]), np.asarray(answer["b_ms"])
         cost = paired_speedup(traced_ms, untraced_ms)
         return {

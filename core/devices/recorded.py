@@ -297,13 +297,24 @@ class RecordedBackend(Uninstrumented):
         chosen = rounds[int(pick[0] * len(rounds))]
         return Status.OK, chosen[(pick[1:] * len(chosen)).astype(np.int64)]
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
-        """One block a recorded round: both candidates' samples of that round.
+    def compare(
+        self,
+        a: Candidate,
+        b: Candidate,
+        cases: Sequence[Case],
+        cache: CacheMode,
+        *,
+        blocks: Mapping[str, int],
+    ) -> list[Paired]:
+        """One block a recorded round: both candidates' samples of that round. See `Backend.compare`.
 
         The number of blocks is what was recorded, whatever was asked: a recording can't learn more about
         itself by being asked again. Samples of one round share its drift, so they are not split into more
         blocks.
         """
+        return [self._compared(a, b, case, cache) for case in cases]
+
+    def _compared(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode) -> Paired:
         sa, sb = self._series(a, case, cache), self._series(b, case, cache)
         shared = np.intersect1d(sa.rounds, sb.rounds)
         rows = [(sa.ms[sa.rounds == r], sb.ms[sb.rounds == r]) for r in shared]
@@ -405,7 +416,7 @@ class ImportedBackend(RecordedBackend):
         samples = series.ms[rng.integers(len(series.ms), size=len(series.ms))]
         return Measurement(case.name, cache, self._clock(case), samples, ci95_ms=block_bootstrap(series.ms))
 
-    def compare(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode, *, blocks: int) -> Paired:
+    def _compared(self, a: Candidate, b: Candidate, case: Case, cache: CacheMode) -> Paired:
         """All samples of both, not interleaved: nothing that was recorded pairs them."""
         first, second = self._series(a, case, cache), self._series(b, case, cache)
         return Paired(case.name, cache, self._clock(case), first.ms, second.ms, interleaved=False)

@@ -54,7 +54,7 @@ class Rounds:
             payload = self._session.payload(handle, self._codes.get(candidate, [case]), case)
             job["items"].append({"code": payload["code"], "launches": payload["launches"]})
         try:
-            answer, _ = self._session.watched(handle, "rounds", job, case)
+            (answer,), _ = self._session.watched(handle, "rounds", [(job, case)])
         except WorkerFault as fault:
             if not fault.fatal:
                 raise WarpdeckError(f"case {case.name}: {fault.status}: {fault.message}") from None

@@ -70,6 +70,15 @@ class ForkServer:
             theirs.close()
         return WorkerHandle(self, int(answer["pid"]), ours)
 
+    def first(self, device: int) -> WorkerHandle:
+        """A worker to `start` on a device: the one that was begun on it, else a new one."""
+        self.start()
+        if self._server is None or self._server.first is None or device != 0:
+            return self.fork()
+        answer = self._ask({"op": "first"}, _SPAWN_S)
+        end, self._server = self._server.first, replace(self._server, first=None)
+        return WorkerHandle(self, int(answer["pid"]), end, starting=True)
+
     def library(self) -> WorkerHandle:
         """The worker that imports the vendor's library already, else a new one."""
         self.start()
@@ -132,8 +141,9 @@ class ForkServer:
             self._control = None
         server, self._server = self._server, None
         if server is not None:
-            if server.library is not None:
-                server.library.close()
+            for end in (server.first, server.library):
+                if end is not None:
+                    end.close()
             try:
                 server.process.wait(_GONE_S)
             except subprocess.TimeoutExpired:
@@ -150,10 +160,11 @@ class ForkServer:
 
 
 class WorkerHandle:
-    """One worker. Not for several threads at once."""
+    """One worker. Not for several threads at once. `starting`: it has been asked to start CUDA."""
 
-    def __init__(self, server: ForkServer, pid: int, sock: socket.socket) -> None:
+    def __init__(self, server: ForkServer, pid: int, sock: socket.socket, *, starting: bool = False) -> None:
         self._server = server
+        self._starting = starting
         self._channel = wire.Channel(sock)
         self.pid = pid
         self.alive = True
@@ -167,7 +178,9 @@ class WorkerHandle:
     def start(self, device: int, clock: str = "auto", *, limit_s: float = _INIT_S) -> str:
         """Start CUDA without a context yet, once; returns the GPU's UUID, for its lock."""
         if not self.uuid:
-            self.uuid = str(self.call("init", {"device": device, "clock": clock}, limit_s)["uuid"])
+            asked, self._starting = self._starting, False
+            payload = {"device": device, "clock": clock}
+            self.uuid = str(self.call(None if asked else "init", payload, limit_s)["uuid"])
         return self.uuid
 
     def open(self, *, limit_s: float = _INIT_S) -> None:
@@ -204,9 +217,10 @@ class WorkerHandle:
         self.call("release", {"key": key})
 
     def call(
-        self, job: str, payload: dict[str, Any] | None = None, timeout_s: float = KERNEL_S
+        self, job: str | None, payload: dict[str, Any] | None = None, timeout_s: float = KERNEL_S
     ) -> dict[str, Any]:
-        """Run a job. `timeout_s` is the longest silence allowed: long jobs tick between their batches.
+        """Run a job; None: one that it was asked for already. `timeout_s` is the longest silence allowed:
+        long jobs tick between their batches.
 
         Raises WorkerFault with the candidate's status; WorkerTimeout and WorkerDied after which the worker is
         gone, as it is after every fault that is `fatal`.
@@ -215,7 +229,8 @@ class WorkerHandle:
             raise WorkerDied(f"worker {self.pid} has ended")
         try:
             self.progress = 0
-            self._channel.send({"job": job, "payload": payload or {}})
+            if job is not None:
+                self._channel.send({"job": job, "payload": payload or {}})
             while True:
                 message = self._channel.receive(timeout_s)
                 if "tick" not in message:

@@ -5,8 +5,8 @@ server owns its children: it alone kills and reaps them, so that a process id is
 means to kill it. It ends, with all its children, when the run process does.
 
 Requests on the control socket: `spawn` (with one descriptor, the worker's end of a socket pair) -> `pid`;
-`library` -> `pid` of the worker that was forked before everything else, if there is one; `reap {pid, kill}`
--> `gone`, `exit` (a negative exit is a signal); answered at once.
+`first`, `library` -> `pid` of the workers that were forked unasked, if there are any; `reap {pid, kill}` ->
+`gone`, `exit` (a negative exit is a signal); answered at once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from . import child, wire
 _END_S = 5.0
 
 
-def main(fd: int, *, library: int | None = None) -> None:
-    """Serve until the control socket closes. `library`: a child that was forked before."""
+def main(fd: int, *, first: int | None = None, library: int | None = None) -> None:
+    """Serve until the control socket closes. `first`: descriptor of a worker's end, to fork at once;
+    `library`: a child that was forked before."""
     control = wire.Channel(socket.socket(fileno=fd))
     child.preload()
     wake_read, wake_write = os.pipe()
@@ -38,6 +39,11 @@ def main(fd: int, *, library: int | None = None) -> None:
     gc.collect()
     gc.freeze()  # children then copy fewer pages
     children: dict[int, int | None] = {} if library is None else {library: None}
+    begun = {"library": library}
+    if first is not None:
+        begun["first"] = pid = _fork(control, first, (wake_read, wake_write))
+        os.close(first)
+        children[pid] = None
     try:
         while True:
             ready, _, _ = select.select([control.socket, wake_read], [], [])
@@ -53,8 +59,8 @@ def main(fd: int, *, library: int | None = None) -> None:
                 os.close(end)
                 children[pid] = None
                 control.send({"pid": pid})
-            elif message.get("op") == "library":
-                control.send({"pid": library})
+            elif message.get("op") in begun:
+                control.send({"pid": begun[str(message["op"])]})
             else:
                 control.send(_reap(children, message))
     except wire.Closed:

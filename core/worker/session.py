@@ -243,39 +243,43 @@ class Session:
         return self._plan.verify(case, draw, outputs, self._workload.tolerance_of(code.variant, case))
 
     def time(
-        self, handle: WorkerHandle, code: Code, case: Case, protocol: Protocol
-    ) -> tuple[Measurement | None, CheckResult]:
-        """Measure, and judge the outputs of a launch that the kernel couldn't predict.
+        self, handle: WorkerHandle, code: Code, cases: Sequence[Case], protocol: Protocol
+    ) -> tuple[list[Measurement], CheckResult | None]:
+        """Measure on every case, and judge the outputs of launches that the kernel couldn't predict: the
+        first wrong verdict, if there is one.
 
         Raises WorkerFault; its status is `throttled` if the GPU was disturbed in all of three tries.
         """
-        payload = {**self.payload(handle, code, case), "protocol": protocol.to_json()}
+        asked = protocol.to_json()
+        parts = [({**self.payload(handle, code, case), "protocol": asked}, case) for case in cases]
         judged: list[CheckResult] = []
-        answer, labels = self.watched(
-            handle,
-            "time",
-            payload,
-            case,
-            meanwhile=lambda answer: judged.append(self._judge(code, case, int(answer["seed"]), answer)),
-        )
-        found = judged[-1]
-        if found.status is not Status.OK:
-            reason = f"wrong in a timed launch although right before: {found.reason}"
-            return None, CheckResult(found.case, found.role, found.status, reason, found.max_error)
-        return measurement(case, protocol.cache, answer, labels), found
+
+        def judge(answers: Sequence[dict[str, Any]]) -> None:
+            judged[:] = [
+                self._judge(code, case, int(answer["seed"]), answer)
+                for case, answer in zip(cases, answers, strict=True)
+            ]
+
+        answers, labels = self.watched(handle, "time", parts, meanwhile=judge)
+        wrong = next((found for found in judged if found.status is not Status.OK), None)
+        if wrong is not None:
+            reason = f"wrong in a timed launch although right before: {wrong.reason}"
+            return [], CheckResult(wrong.case, wrong.role, wrong.status, reason, wrong.max_error)
+        zipped = zip(cases, answers, strict=True)
+        return [measurement(case, protocol.cache, answer, labels) for case, answer in zipped], None
 
     def watched(
         self,
         handle: WorkerHandle,
         job: str,
-        payload: dict[str, Any],
-        case: Case,
+        parts: Sequence[tuple[dict[str, Any], Case]],
         *,
-        meanwhile: Callable[[dict[str, Any]], None] = lambda answer: None,
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """A measuring job between two readings of NVML. Discarded and repeated when it was disturbed.
+        meanwhile: Callable[[Sequence[dict[str, Any]]], None] = lambda answers: None,
+    ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """A measuring job on one or more cases (payload, case), between two readings of NVML. All of it is
+        discarded and repeated when it was disturbed.
 
-        `meanwhile` gets each answer while NVML is read: that takes as long as to judge some outputs.
+        `meanwhile` gets the answers while NVML is read: that takes as long as to judge some outputs.
         """
         outcome = Outcome()
         for attempt in range(_TRIES):
@@ -283,12 +287,15 @@ class Session:
                 time.sleep(_PAUSE_S * 4 ** (attempt - 1))
             with self.timing():
                 self._watch.before(self._pool.pids())
-                answer = self.call(handle, job, payload, case)
+                answers = []
+                for payload, case in parts:
+                    self.bind(handle, case)  # an earlier one, short of memory, may have freed it
+                    answers.append(self.call(handle, job, payload, case))
                 after = self._reader.submit(self._watch.after, self._pool.pids())
-                meanwhile(answer)
+                meanwhile(answers)
                 outcome = after.result()
             if not outcome.spoiled:
-                return answer, outcome.labels
+                return answers, outcome.labels
         hint = "; stop it, or measure with --allow-shared" if outcome.shared else ""
         raise WorkerFault(Status.THROTTLED, f"disturbed {_TRIES} times: {', '.join(outcome.spoiled)}{hint}")
 
@@ -300,9 +307,8 @@ class Session:
         for other in handle.bound - {case.name}:
             handle.release(other)
         self.bind(handle, case)
-        answer, labels = self.watched(
-            handle, "vendor", {"key": case.name, "protocol": protocol.to_json()}, case
-        )
+        payload = {"key": case.name, "protocol": protocol.to_json()}
+        (answer,), labels = self.watched(handle, "vendor", [(payload, case)])
         return measurement(case, protocol.cache, answer, labels)
 
     def any_draw(self, case: Case) -> int:
