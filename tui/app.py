@@ -24,9 +24,9 @@ from . import palette
 from .access import changes
 from .commands import commands
 from .paint import TAMED
-from .reading import plain
+from .pasting import plain
 from .settings import Settings, save_theme
-from .stylesheet import LazyStylesheet
+from .stylesheet import stylesheet
 from .themes import COLOUR_BLIND, DARK, THEMES
 
 LEAST = (60, 16)  # columns and rows; with fewer a screen shows one line
@@ -70,7 +70,7 @@ class WarpdeckApp(App[int]):
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = self.settings.theme
-        self.stylesheet = LazyStylesheet(variables=self.get_css_variables())
+        self.stylesheet = stylesheet(self)
         # Textual's lack colours of ours, and under NO_COLOR an ansi-* one is black on black (8.2.8).
         for name in self.available_themes.keys() - THEMES.keys():
             self.unregister_theme(name)
@@ -85,12 +85,14 @@ class WarpdeckApp(App[int]):
         return dict(DARK.variables)
 
     def get_driver_class(self) -> type[Driver]:
-        """A terminal's driver that no input ends; in a browser Textual's."""
+        """A terminal's driver that no input ends; Textual's in a browser, or if its parser went elsewhere."""
         usual = super().get_driver_class()
         if usual.__module__ != "textual.drivers.linux_driver":
             return usual
-        from .driver import SteadyDriver
-
+        try:
+            from .driver import SteadyDriver
+        except ImportError:
+            return usual
         return SteadyDriver
 
     def get_line_filters(self) -> Sequence[LineFilter]:

@@ -13,21 +13,15 @@ from textual import events
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.message import Message
 
-MOST_PASTED = 64 << 10  # characters of a paste that are kept; nothing here takes more
+from .pasting import MOST_PASTED, plain
+
 BURST = 64  # characters in one read that no hand types: a paste by a terminal that doesn't mark pastes
 BURST_S = 0.1  # what follows a burst within this time belongs to it
 FLOOD = 512  # the same, of one key that is held
 HELD_S = 0.1  # what may be the beginning of a mark is kept for so long
 PASTE_S = 5.0  # a paste whose end was lost ends when nothing has come for so long
 _KINDS = 3  # different characters at most in what a key that is held sends
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]")
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:<=>?]{0,40}[ -/]{0,4}[@-~]|O[ -~]|[ -~]?)")
-
-
-def plain(text: str) -> str:
-    """Pasted text without what commands a terminal, and not too much of it; lines stay lines."""
-    text = text[:MOST_PASTED].replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub("", text)
 
 
 class Reader:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from textual.app import App
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
@@ -16,6 +17,28 @@ from textual.widget import Widget
 
 # Theirs returns the same in Python code, and is called for every rule each time that rules are applied.
 RuleSet.__hash__ = object.__hash__
+
+# What `_standing` and `_ordered` below see, or nothing changes but with the theme.
+_KNOWN = frozenset(
+    {
+        *("hover", "focus", "blur", "enabled", "disabled", "can-focus", "focus-within"),
+        *("first-child", "last-child", "first-of-type", "last-of-type", "odd", "even", "empty"),
+        *("dark", "light", "ansi", "nocolor", "inline"),
+    }
+)
+_OF_SHEETS = ("_require_parse", "_variables")
+_OF_NODES = ("_has_order_style", "_has_odd_or_even", "_has_focus_within", "css_path_nodes")
+
+
+def stylesheet(app: App[Any]) -> Stylesheet:
+    """The quick style sheet of an app, or Textual's own where Textual isn't as this module knows it: its
+    rules ask for more, or inner parts are gone."""
+    variables = app.get_css_variables()
+    plain = Stylesheet(variables=variables)
+    inner = all(hasattr(plain, name) for name in _OF_SHEETS) and all(hasattr(app, name) for name in _OF_NODES)
+    asked = getattr(Widget, "_PSEUDO_CLASSES", None)
+    known = inner and asked is not None and _KNOWN.issuperset(asked) and hasattr(Widget, "mouse_hover")
+    return LazyStylesheet(variables=variables) if known else plain
 
 
 class LazyStylesheet(Stylesheet):

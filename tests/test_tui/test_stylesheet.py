@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from test_tui.every_screen import SCREENS, shown
+from textual.app import App
 from textual.css.stylesheet import Stylesheet
 from textual.geometry import Spacing
+from textual.screen import Screen
 from textual.widget import Widget
 
 from warpdeck.tui.app import WarpdeckApp
-from warpdeck.tui.stylesheet import LazyStylesheet
+from warpdeck.tui.stylesheet import LazyStylesheet, stylesheet
 
 LESS = ("start", "new-run", "sessions-export", "run-board", "replay-bookmarks", "llm", "timeline", "code")
 
@@ -79,6 +81,39 @@ async def test_nothing_is_applied_twice(tmp_path: Path) -> None:
         console.screen.add_class("-another")
         await console.settle()
         assert node.styles.base.get_rule("margin") is None
+
+
+async def test_a_textual_whose_rules_ask_for_more_gets_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown("run", tmp_path) as console:
+        text = console.text
+    monkeypatch.setitem(Widget._PSEUDO_CLASSES, "another", lambda widget: False)
+    async with shown("run", tmp_path) as console:
+        assert type(console.app.stylesheet) is Stylesheet
+        assert console.text == text
+        console.app.theme = "light"
+        await console.settle()
+        assert console.text == text
+
+
+def test_a_textual_without_an_inner_part_gets_its_own() -> None:
+    for name in ("_has_order_style", "_has_odd_or_even", "_has_focus_within"):
+        app = WarpdeckApp(Screen())
+        assert type(stylesheet(app)) is LazyStylesheet
+        delattr(app, name)
+        assert type(stylesheet(app)) is Stylesheet
+
+
+def test_a_textual_without_its_parser_gets_its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = WarpdeckApp(Screen())
+    if App.get_driver_class(app).__module__ != "textual.drivers.linux_driver":
+        pytest.skip("not on Linux")
+    assert app.get_driver_class().__name__ == "SteadyDriver"
+    for name in ("warpdeck.tui.driver", "warpdeck.tui.reading"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "textual._xterm_parser", None)
+    assert app.get_driver_class().__name__ == "LinuxDriver"
 
 
 def test_first_paint_waits_for_no_parser_and_no_lexer(tmp_path: Path) -> None:
