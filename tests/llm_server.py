@@ -15,6 +15,7 @@ log). What `refuse` names is answered with a 400 before any step is used: `reaso
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -23,7 +24,19 @@ from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from llm_steps import PIECE, Asked, Script, Step, completion, head, refused_parameter, response, status
+from llm_steps import (
+    PIECE,
+    Asked,
+    Script,
+    Step,
+    begun,
+    completion,
+    head,
+    pieces,
+    refused_parameter,
+    response,
+    status,
+)
 
 
 class LlmServer:
@@ -241,8 +254,8 @@ def _handler(server: LlmServer) -> type[BaseHTTPRequestHandler]:
                 self._chunk({**head(body, "chat.completion.chunk"), "choices": [choice]})
 
             delta(role="assistant", content="")
-            for start in range(0, len(step.reasoning), PIECE):
-                delta(**{step.reasoning_field: step.reasoning[start : start + PIECE]})
+            for piece in pieces(step.reasoning):
+                delta(**{step.reasoning_field: piece})
             if step.refusal:
                 delta(refusal=step.refusal)
             if not self._texts(step, lambda piece: delta(content=piece)):
@@ -250,9 +263,8 @@ def _handler(server: LlmServer) -> type[BaseHTTPRequestHandler]:
             for index, (known, name, arguments) in enumerate(step.calls):
                 first = {"index": index, "id": known, "type": "function"}
                 delta(tool_calls=[{**first, "function": {"name": name, "arguments": ""}}])
-                for start in range(0, len(arguments), PIECE):
-                    piece = {"arguments": arguments[start : start + PIECE]}
-                    delta(tool_calls=[{"index": index, "function": piece}])
+                for piece in pieces(arguments):
+                    delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
             if step.finish is not None:
                 delta(step.finish)
             if step.usage is not None and body.get("stream_options", {}).get("include_usage"):
@@ -267,18 +279,37 @@ def _handler(server: LlmServer) -> type[BaseHTTPRequestHandler]:
                 self._json(200, done)
                 return
             self._begin()
-            self._chunk(
-                {"type": "response.created", "response": {**done, "status": "in_progress"}},
-                "response.created",
-            )
-            name = "response.reasoning_summary_text.delta"
-            for start in range(0, len(step.reasoning), PIECE):
-                self._chunk({"type": name, "delta": step.reasoning[start : start + PIECE]}, name)
-            name = "response.output_text.delta"
-            if self._texts(step, lambda piece: self._chunk({"type": name, "delta": piece}, name)):
-                end = f"response.{done['status']}"
-                self._chunk({"type": end, "response": done}, end)
-                self.wfile.write(b"0\r\n\r\n")
+            numbers = itertools.count()
+
+            def event(kind: str, **fields: Any) -> None:
+                self._chunk({"type": kind, "sequence_number": next(numbers), **fields}, kind)
+
+            event("response.created", response={**done, "status": "in_progress", "output": [], "usage": None})
+            for index, item in enumerate(done["output"]):
+                event("response.output_item.added", output_index=index, item=begun(item))
+                place = {"output_index": index, "item_id": item["id"]}
+                if not self._item(
+                    step, item, lambda kind, place=place, **fields: event(kind, **place, **fields)
+                ):
+                    return
+                event("response.output_item.done", output_index=index, item=item)
+            event(f"response.{done['status']}", response=done)
+            self.wfile.write(b"0\r\n\r\n")
+
+        def _item(self, step: Step, item: Mapping[str, Any], event: Callable[..., None]) -> bool:
+            """Send what is in an item of a response. False when the step breaks off."""
+            if item["type"] == "reasoning":
+                for piece in pieces(step.reasoning):
+                    event("response.reasoning_summary_text.delta", summary_index=0, delta=piece)
+            elif item["type"] == "function_call":
+                for piece in pieces(item["arguments"]):
+                    event("response.function_call_arguments.delta", delta=piece)
+            elif step.refusal:
+                event("response.refusal.delta", content_index=0, delta=step.refusal)
+            elif item["type"] == "message":
+                name = "response.output_text.delta"
+                return self._texts(step, lambda piece: event(name, content_index=0, delta=piece, logprobs=[]))
+            return True
 
         def log_message(self, format: str, *args: Any) -> None:
             """Keep the test's output clean."""

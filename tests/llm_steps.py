@@ -226,11 +226,25 @@ def response(step: Step, body: Mapping[str, Any]) -> dict[str, Any]:
         "incomplete_details": {"reason": short} if short else None,
         "error": None,
         "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": body.get("tools") or [],
         "usage": {
             "input_tokens": said["prompt_tokens"],
-            "input_tokens_details": said["prompt_tokens_details"],
+            "input_tokens_details": {"cache_write_tokens": 0, **said["prompt_tokens_details"]},
             "output_tokens": said["completion_tokens"],
             "output_tokens_details": said["completion_tokens_details"],
             "total_tokens": said["total_tokens"],
         },
     }
+
+
+def begun(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item of a response before anything is in it."""
+    empty = {name: type(item[name])() for name in ("content", "summary", "arguments") if name in item}
+    return {**item, **empty, "status": "in_progress"}
+
+
+def pieces(text: str) -> Iterable[str]:
+    """A text as it is streamed."""
+    return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
