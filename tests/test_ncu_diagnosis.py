@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from warpdeck.telemetry.ncu import hotspots, pages, report, roofline
 from warpdeck.telemetry.ncu.counters import Counters, HotSpot, Metric
 from warpdeck.telemetry.ncu.diagnosis import Diagnosis, diagnose
-from warpdeck.telemetry.ncu.metrics import QUANTITIES, SETS, normalise
+from warpdeck.telemetry.ncu.metrics import ISSUED, QUANTITIES, SETS, normalise
 
 DATA = Path(__file__).parent / "data" / "ncu"
 
@@ -150,12 +150,32 @@ def test_the_roofline_point_of_the_real_report(real: list[Counters]) -> None:
 
 
 def test_measured_peaks_take_the_place_of_the_reports(real: list[Counters]) -> None:
-    at = roofline.point(real[0], peak_bytes_per_s=4.18e12)
-    assert at is not None and at.peaks_from == "report and measured"
+    def on(**peaks: object) -> roofline.Roofline:
+        counters = replace(real[0], meta={"peaks": peaks})
+        at = roofline.point(counters)
+        assert at is not None
+        (dram,) = roofline.roofs(counters, at)
+        assert dram.measured is at.memory_measured and dram.bytes_per_s == at.peak_bytes_per_s
+        return at
+
+    at = on(dram_gbs=4180.0)
+    assert at.peaks_from == "report and measured" and at.memory_measured
     assert at.of_roof == pytest.approx(3.179e12 / 4.18e12, rel=1e-3)
-    both = roofline.point(real[0], peak_bytes_per_s=4.18e12, peak_flops_per_s=5e13)
-    assert both is not None and both.peaks_from == "measured" and both.ridge == 5e13 / 4.18e12
-    assert json.loads(json.dumps(both.to_json()))["roof"] == "memory"
+    both = on(dram_gbs=4180.0, fp32_tflops=50.0)
+    assert both.peaks_from == "measured" and both.ridge == 5e13 / 4.18e12
+    assert json.loads(json.dumps(both.to_json()))["peaks_from"] == "measured"
+    for odd in (0.0, -1.0, float("nan"), float("inf"), True, "4180", None):
+        assert on(dram_gbs=odd, fp32_tflops=odd).peaks_from == "report"
+
+
+def test_only_the_main_precision_counts_against_its_peak() -> None:
+    """A register that is set to 0 by HFMA2 counts as four half-precision operations."""
+    launch = dict(flops_fp32=1e10, flops_fp16=4e9, dram_bytes=1e9, **PEAKS)
+    at = roofline.point(replace(made(**launch), meta={"peaks": {"fp32_tflops": 2.0}}))
+    assert at is not None and at.kind == "fp32" and at.flops == 1e10 and at.intensity == 10.0
+    assert at.peak_flops_per_s == 2e12 and at.compute_measured and not at.memory_measured
+    half = roofline.point(replace(made(**launch | {"flops_fp32": 1e9}), meta={"peaks": {"fp32_tflops": 2.0}}))
+    assert half is not None and half.kind == "fp16" and half.flops == 4e9 and not half.compute_measured
 
 
 def test_a_roofline_without_everything_says_what_is_missing() -> None:
@@ -283,6 +303,26 @@ def test_the_bound_names_all_that_is_busy() -> None:
         "memory_bound",
     )
     assert hidden.text == "memory bound: the memory system at 70% of peak; computing is at 65% too"
+
+
+@pytest.mark.parametrize(
+    ("pipes", "issued", "words"),
+    [
+        ({}, 70.0, "the SMs at 70% of peak, memory"),
+        ({"alu": 50.0, "fma": 30.0}, 70.0, "issuing instructions at 70% of peak (the busiest pipe, integer"),
+        ({"alu": 50.0, "fma": 30.0}, 60.0, "the SMs at 70% of peak (the busiest pipe, integer and logic"),
+        ({"fma": 67.0, "xu": 3.0}, 70.0, "the float32 (FMA) pipe at 67% of peak, memory"),
+        ({"odd": 70.0}, None, "the odd pipe at 70% of peak"),
+    ],
+)
+def test_what_of_computing_is_busy(pipes: dict[str, float], issued: float | None, words: str) -> None:
+    counters = made(sm_throughput_pct=70.0, dram_bw_pct=10.0)
+    names = {f"sm__inst_executed_pipe_{p}.avg.pct_of_peak_sustained_elapsed": v for p, v in pipes.items()}
+    names |= {} if issued is None else {ISSUED: issued}
+    metrics = {**counters.metrics, **{n: Metric(v, "%", v / 100) for n, v in names.items()}}
+    said = one(replace(counters, metrics=metrics), "compute_bound")
+    assert said.text.startswith(f"compute bound: {words}")
+    assert all(value in said.evidence.values() for value in pipes.values() if value == max(pipes.values()))
 
 
 @pytest.mark.parametrize(("issue", "said"), [(79.9, True), (80.0, False), (None, True)])
@@ -424,6 +464,19 @@ def test_uncoalesced_access_says_how_bad_it_is() -> None:
     assert said.text == (
         "uncoalesced global loads: 12% of the bytes in their sectors are used, 32.0 sectors a request"
     )
+
+
+def test_requests_of_one_sector_have_nothing_to_coalesce() -> None:
+    """A block's one thread that stores its sum uses an eighth of a sector, and can't do better."""
+    alone = made(global_store_efficiency=12.5, global_store_sectors_per_request=1.0)
+    assert "uncoalesced" not in kinds(alone)
+    assert "uncoalesced" in kinds(made(global_store_efficiency=12.5, global_store_sectors_per_request=1.5))
+
+
+def test_warps_that_were_not_selected_are_no_reason() -> None:
+    ready = made(spot(3, 90, not_selected=60, wait=30), spot(4, 10, selected=10))
+    (said,) = [sentence for sentence in diagnose(ready) if sentence.kind == "stall"]
+    assert said.text == "33% of stalls are wait (a fixed latency between dependent instructions) at k.py:3"
 
 
 def test_what_was_not_collected_is_told_with_the_set_that_has_it() -> None:

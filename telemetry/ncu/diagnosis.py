@@ -13,17 +13,19 @@ from typing import Any
 
 from . import hotspots, roofline
 from .counters import Counters
-from .metrics import SETS, label
+from .metrics import ISSUED, PIPE, SETS, label
 
 BUSY_PCT = 60.0  # of a peak: from here on a unit is what limits
 NEAR_PCT = 80.0  # of a peak: little is left to gain from this unit
 ISSUE_PCT = 50.0  # of issue slots: below, schedulers are mostly idle
+PIPE_SHARE = 0.95  # of the busiest part of computing: below, something else than this pipe is that
 STALL_SHARE = 0.15  # of all stalls: smaller reasons are not worth a sentence
 STALLS_TOLD = 3
 OCCUPANCY_PCT = 50.0  # of the most warps: below, latency is hard to hide
 OCCUPANCY_GAP = 0.80  # achieved over theoretical: below, warps are missing while blocks run
 CONFLICT_PCT = 10.0  # of the passes through shared memory
 EFFICIENCY_PCT = 80.0  # bytes used of a sector
+SECTORS = 1.5  # of a request: below, its threads share one
 LOCAL_PCT = 1.0  # of L1 sectors: below, spills hardly matter, and are told last
 TAIL_SHARE = 0.10  # of SM time lost in the last, incomplete wave
 SM_ACTIVE_PCT = 80.0  # of cycles
@@ -94,12 +96,39 @@ def _bound(counters: Counters) -> Iterator[Diagnosis]:
             text += f"; computing is at {_pct(compute)} too"
         yield Diagnosis(verdict.replace(" ", "_"), text, evidence, 100.0)
     elif compute is not None and compute >= BUSY_PCT:
-        text = f"compute bound: the SMs' pipelines at {_pct(compute)} of peak, memory at {_pct(top)}"
+        text = f"compute bound: {_computing(counters, compute, evidence)}, memory at {_pct(top)}"
         yield Diagnosis("compute_bound", text, evidence, 100.0)
     elif compute is not None and whole is not None:
         text = f"latency bound: neither computing ({_pct(compute)} of peak) nor memory ({_pct(top)}) is busy"
         yield Diagnosis("latency_bound", text, evidence, 100.0)
 
+
+def _computing(counters: Counters, compute: float, evidence: dict[str, float | str]) -> str:
+    """What of computing is busy, where that was read: one pipe, or issuing instructions to all of them."""
+    pipes = {m[1]: value.value for n, value in counters.metrics.items() if (m := PIPE.fullmatch(n))}
+    if not pipes:
+        return f"the SMs at {_pct(compute)} of peak"
+    pipe = max(pipes, key=lambda name: pipes[name])
+    words, busy, issued = _PIPES.get(pipe, pipe), pipes[pipe], counters.value(ISSUED)
+    evidence[f"pipe {pipe}"] = busy
+    if busy >= PIPE_SHARE * compute:
+        return f"the {words} pipe at {_pct(busy)} of peak"
+    text = f"the SMs at {_pct(compute)} of peak"
+    if issued is not None and issued >= PIPE_SHARE * compute:
+        text = f"issuing instructions at {_pct(issued)} of peak"
+        evidence[ISSUED] = issued
+    return f"{text} (the busiest pipe, {words}, at {_pct(busy)})"
+
+
+_PIPES = {
+    "alu": "integer and logic (ALU)",
+    "fma": "float32 (FMA)",
+    "fp64": "float64 (FP64)",
+    "fp16": "half-precision (FP16)",
+    "lsu": "load and store (LSU)",
+    "tensor": "tensor-core",
+    "xu": "special-function (XU)",
+}
 
 # Memory's parts, outermost first, and their names in a sentence.
 _PARTS = (
@@ -114,7 +143,9 @@ def _stalls(counters: Counters) -> Iterator[Diagnosis]:
     issue = counters.value("issue_active_pct")
     if issue is not None and issue >= NEAR_PCT:
         return
-    for stall in hotspots.stalls(counters)[:STALLS_TOLD]:
+    # A warp that was ready while another one issued is no fault.
+    waiting = [stall for stall in hotspots.stalls(counters) if stall.reason != "not_selected"]
+    for stall in waiting[:STALLS_TOLD]:
         if stall.share < STALL_SHARE:
             return
         words = f" ({stall.words})" if stall.words else ""
@@ -240,11 +271,12 @@ def _conflicts(counters: Counters) -> Iterator[Diagnosis]:
 def _coalescing(counters: Counters) -> Iterator[Diagnosis]:
     for what in ("load", "store"):
         used = counters.value(f"global_{what}_efficiency")
-        if used is None or used >= EFFICIENCY_PCT:
+        requests = counters.value(f"global_{what}_sectors_per_request")
+        # One sector a request: few threads, or all at one address. There is nothing to bring together.
+        if used is None or used >= EFFICIENCY_PCT or (requests is not None and requests < SECTORS):
             continue
         evidence = {f"global_{what}_efficiency": used}
         text = f"uncoalesced global {what}s: {_pct(used)} of the bytes in their sectors are used"
-        requests = counters.value(f"global_{what}_sectors_per_request")
         if requests is not None:
             text += f", {requests:.1f} sectors a request"
             evidence[f"global_{what}_sectors_per_request"] = requests

@@ -10,6 +10,7 @@ never 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from .counters import Metric
 from .quantity import Quantity, Way
 
 __all__ = [
+    "ISSUED",
+    "PIPE",
     "QUANTITIES",
     "SEED",
     "SETS",
@@ -35,6 +38,10 @@ __all__ = [
 ]
 
 SEED = ("achieved_occupancy", "l2_hit_rate", "dram_bw_pct", "sm_active_pct")
+
+# Parts of `sm_throughput_pct` that a diagnosis looks at: instructions issued, and those of each pipe.
+ISSUED = "sm__inst_issued.avg.pct_of_peak_sustained_elapsed"
+PIPE = re.compile(r"sm__inst_executed_pipe_([a-z]+[0-9]*)\.avg\.pct_of_peak_sustained_elapsed")
 
 # Reasons why a warp did not issue: Nsight Compute's name -> what it waits for. `selected` did issue.
 STALLS: Mapping[str, str] = MappingProxyType(

@@ -25,7 +25,7 @@ from .container import Container, inspect
 from .counters import Counters, HotSpot, Metric
 from .errors import NcuError, bad_report, explain, timed_out
 from .launch import NO_VALUE, Instruction, Launch, base_unit, display_name, has_no_value
-from .metrics import QUANTITIES, SEED, SETS, derive, normalise, stall_name
+from .metrics import ISSUED, PIPE, QUANTITIES, SEED, SETS, derive, normalise, stall_name
 
 _MODULE = "ncu_report"
 _EXTRACT = Path(__file__).with_name("extract.py")
@@ -369,6 +369,8 @@ def trim(counters: Counters, *, names: Sequence[str] = (), hotspots: int = 100) 
             for n, m in counters.metrics.items()
             if n in keep
             or n.startswith("launch__")
+            or n == ISSUED
+            or PIPE.fullmatch(n)
             or (n.startswith("smsp__pcsamp_") and not n.endswith("_not_issued"))
         },
         missing={n: why for n, why in counters.missing.items() if n in keep},

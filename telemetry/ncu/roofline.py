@@ -17,9 +17,11 @@ TENSOR_PCT = 1.0  # below this, tensor activity is that of moves that share the 
 class Roofline:
     """What a launch achieved against two roofs. What is not known is None, and `missing` says why.
 
-    `kind`: the precision with most operations (fp32, fp64 or fp16), whose peak is the compute roof.
+    `kind`: the precision with most operations (fp32, fp64 or fp16), whose peak is the compute roof. Only its
+    operations count: compilers also move constants with half-precision instructions.
     `flops`, `bytes`: of the launch, device memory's bytes. `*_per_s`: rates. `intensity`: flop/byte.
-    `peaks_from`: "report" (theoretical, at the clock the launch ran at), "measured" (the caller's), or both.
+    `compute_measured`, `memory_measured`: whether a peak was measured on the device; else it is the report's,
+    a theoretical one for the clock the launch ran at.
     """
 
     kind: str | None
@@ -29,8 +31,15 @@ class Roofline:
     bytes_per_s: float | None
     peak_flops_per_s: float | None
     peak_bytes_per_s: float | None
-    peaks_from: str
+    compute_measured: bool = False
+    memory_measured: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def peaks_from(self) -> str:
+        """ "report", "measured", or "report and measured"."""
+        measured = (self.compute_measured, self.memory_measured)
+        return "measured" if all(measured) else "report and measured" if any(measured) else "report"
 
     @property
     def intensity(self) -> float | None:
@@ -72,16 +81,15 @@ class Roofline:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with what follows from the fields."""
-        derived = {name: getattr(self, name) for name in ("intensity", "ridge", "roof", "ceiling", "of_roof")}
+        names = ("peaks_from", "intensity", "ridge", "roof", "ceiling", "of_roof")
+        derived = {name: getattr(self, name) for name in names}
         return {**self.__dict__, "missing": dict(self.missing), **derived}
 
 
-def point(
-    counters: Counters, *, peak_flops_per_s: float | None = None, peak_bytes_per_s: float | None = None
-) -> Roofline | None:
+def point(counters: Counters) -> Roofline | None:
     """The roofline point of a launch; None if neither its operations nor its bytes are known.
 
-    `peak_flops_per_s`, `peak_bytes_per_s`: measured peaks, which take the place of the report's own.
+    Peaks that were measured on the device, `meta["peaks"]`, take the place of the report's own.
     """
     missing: dict[str, str] = {}
 
@@ -95,17 +103,19 @@ def point(
     operations = {kind: get(f"flops_{kind}") for kind in _KINDS}
     known = {kind: value for kind, value in operations.items() if value is not None}
     kind = max(known, key=lambda name: known[name]) if known else None
-    flops = sum(known.values()) if known else None
+    flops = known[kind] if kind is not None else None
     moved = get("dram_bytes")
     if flops is None and moved is None:
         return None
     if (tensor := counters.value("tensor_active_pct")) is not None and tensor >= TENSOR_PCT:
         missing["tensor_operations"] = "operations of the tensor cores are not counted"
-    peak_flops = peak_flops_per_s
+    peak_flops = _measured(counters, "fp32_tflops", 1e12) if kind == "fp32" else None
+    peak_bytes = _measured(counters, "dram_gbs", 1e9)
+    compute_measured, memory_measured = peak_flops is not None, peak_bytes is not None
     if peak_flops is None and kind is not None:
         peak_flops = get(f"peak_flops_{kind}")
-    peak_bytes = peak_bytes_per_s if peak_bytes_per_s is not None else get("peak_dram_bytes_per_s")
-    measured = (peak_flops_per_s is not None, peak_bytes_per_s is not None)
+    if peak_bytes is None:
+        peak_bytes = get("peak_dram_bytes_per_s")
     rate = 1e9 / seconds if seconds else None
     return Roofline(
         kind=kind,
@@ -115,9 +125,19 @@ def point(
         bytes_per_s=_rate(counters, moved, rate),
         peak_flops_per_s=peak_flops,
         peak_bytes_per_s=peak_bytes,
-        peaks_from="measured" if all(measured) else "report and measured" if any(measured) else "report",
+        compute_measured=compute_measured,
+        memory_measured=memory_measured,
         missing=missing,
     )
+
+
+def _measured(counters: Counters, name: str, unit: float) -> float | None:
+    """One of the peaks that were measured on the launch's device."""
+    peaks = counters.meta.get("peaks")
+    value = peaks.get(name) if isinstance(peaks, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        return None
+    return unit * value
 
 
 def _rate(counters: Counters, moved: float | None, rate: float | None) -> float | None:
@@ -138,11 +158,11 @@ class Roof:
 
 
 def roofs(counters: Counters, point: Roofline | None) -> list[Roof]:
-    """Memory's roofs: DRAM's by bus and clock, as Nsight Compute says it for this launch; the L2's as it was
-    measured on this device, where it was."""
+    """Memory's roofs: DRAM's as it was measured on this device, else by bus and clock, as Nsight Compute says
+    it for this launch; the L2's where it was measured."""
     found = []
     if point is not None and point.peak_bytes_per_s:
-        found.append(Roof("DRAM", point.peak_bytes_per_s, point.peaks_from == "measured"))
+        found.append(Roof("DRAM", point.peak_bytes_per_s, point.memory_measured))
     device = counters.meta.get("device")
     l2 = device.get("l2_gbs") if isinstance(device, dict) else None
     if isinstance(l2, int | float) and not isinstance(l2, bool) and l2 > 0:
