@@ -286,8 +286,9 @@ def llm_options(agent: str, values: Mapping[str, Any], config: Mapping[str, Any]
         flag = next((f for f, name in LLM_FLAGS.items() if name in found), next(iter(found)))
         raise UsageError(f"--{flag.replace('_', '-')} is for --agent llm, not {agent}")
     if "docs" in found:
+        from ..agents.llm.documents import refuse
+
         for path in found["docs"]:
-            if not path.exists():
-                raise UsageError(f"--docs {path}: there is no such file or folder")
+            refuse(path)
         found["docs"] = [str(path.absolute()) for path in found["docs"]]
     return found

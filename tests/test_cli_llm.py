@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["gemm", "--agent", "llm", *SERVER, "--max-cost", "1"],
             "the price of model",
         ),
-        (["gemm", "--agent", "llm", *SERVER, "--docs", "nowhere"], "--docs nowhere: there is no such file"),
+        (["gemm", "--agent", "llm", *SERVER, "--docs", "nowhere"], "--docs: nowhere: there is no such file"),
         (["gemm", "--agent", "llm", "--base-url", "ftp://x"], "must begin with http"),
         (["gemm", "--agent", "llm", "--base-url", "http://me:pass@x"], "must hold no password"),
         (["gemm", "--agent", "llm", *SERVER, "--device", "recorded:h200"], "which a recording can't"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpdeck.agents.llm.documents import MAX_ANSWER, Documents
+from warpdeck.agents.llm.documents import MAX_ANSWER, Documents, refuse
 from warpdeck.agents.llm.passages import READERS, SIZE, passages
 from warpdeck.core.errors import UsageError
 
@@ -118,7 +119,7 @@ def test_the_tool_answers_with_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("gone.md", None, "no such file"),
+        ("gone.md", None, "there is no such file or folder"),
         ("thing.docx", b"x", "unknown kind"),
         ("binary.txt", b"a\0b", "it is no text"),
         ("big.txt", b"x" * ((8 << 20) + 1), "larger than 8 MB"),
@@ -127,8 +128,38 @@ def test_the_tool_answers_with_sources(tmp_path: Path) -> None:
 def test_a_bad_document_named_by_itself_is_an_error(tmp_path: Path, name: str, data: Any, words: str) -> None:
     if data is not None:
         (tmp_path / name).write_bytes(data)
-    with pytest.raises(UsageError, match=words):
-        Documents([tmp_path / name])
+    for ask in (refuse, lambda path: Documents([path])):
+        with pytest.raises(UsageError, match=words) as caught:
+            ask(tmp_path / name)
+        assert str(caught.value).startswith(f"--docs: {tmp_path / name}: ") and "\n" not in str(caught.value)
+
+
+def test_pipes_devices_and_endless_files_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.md")
+    (tmp_path / "zeros.md").symlink_to("/dev/zero")
+    for path in (tmp_path / "pipe.md", tmp_path / "zeros.md", Path("/dev/zero")):
+        with pytest.raises(UsageError, match=f"{path}: neither a file nor a folder"):
+            refuse(path)
+    documents = Documents([tmp_path], notes=False)
+    assert documents.files == 0 and len(documents.problems) == 2
+
+
+def test_of_a_huge_folder_a_bounded_part_is_read(tmp_path: Path) -> None:
+    for number in range(60):
+        with (tmp_path / f"{number:02d}.txt").open("wb") as file:
+            file.write(b"frobnicator")
+            file.truncate(1 << 33)  # sparse: half a terabyte in all
+    (tmp_path / "readable.txt").write_text("frobnicator")
+    refuse(tmp_path)
+    documents = Documents([tmp_path], notes=False)
+    assert [hit.source for hit in documents.find("frobnicator")] == [str(tmp_path / "readable.txt")]
+    assert len(documents.problems) == 21 and documents.problems[-1] == "40 more were left out"
+
+
+def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"x")
+    with pytest.raises(UsageError, match="no document in it; known: "):
+        refuse(tmp_path)
 
 
 def test_a_bad_document_in_a_folder_is_told_and_left_out(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from typing import Any
 
 from ...core.errors import UsageError, WarpdeckError
 from .client import Tool
-from .passages import READERS, Passage, passages
+from .passages import READERS, Passage, passages, unreadable
 
 MAX_FILE = 8 << 20  # bytes
 MAX_ALL = 64 << 20
 MAX_FILES = 5000
+MAX_SEEN = 200_000  # files below a folder, documents or not
+MAX_PROBLEMS = 20  # that are told one by one
 MAX_WORDS = 24  # of a query
 MAX_RESULTS = 5
 MAX_ANSWER = 9000  # characters
@@ -50,7 +52,7 @@ class Documents:
 
     Attributes:
         files: how many were read.
-        problems: files that were left out, each with its reason, in plain words.
+        problems: files that were left out, each with its reason, in plain words; of many the first ones.
 
     Args:
         paths: Files and folders; folders are searched for the known suffixes.
@@ -63,6 +65,7 @@ class Documents:
     def __init__(self, paths: Sequence[str | Path] = (), *, notes: bool = True) -> None:
         self.files = 0
         self.problems: list[str] = []
+        self._left_out = 0
         self._lock = threading.Lock()
         self._bytes = 0
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -95,34 +98,29 @@ class Documents:
             for file in _below(path):
                 problem = self._file(file)
                 if problem:
-                    self.problems.append(f"{file}: {problem}")
-        elif path.is_file():
-            if path.suffix.lower() not in READERS:
-                raise UsageError(
-                    f"--docs: {path}: unknown kind of document; known: {' '.join(sorted(READERS))}"
-                )
+                    self._left_out += 1
+                    if self._left_out <= MAX_PROBLEMS:
+                        self.problems.append(f"{file}: {problem}")
+            if self._left_out > MAX_PROBLEMS:
+                self.problems[MAX_PROBLEMS:] = [f"{self._left_out - MAX_PROBLEMS:,} more were left out"]
+        else:
+            refuse(path)
             problem = self._file(path)
             if problem:
                 raise UsageError(f"--docs: {path}: {problem}")
-        else:
-            raise UsageError(f"--docs: {path}: no such file or folder")
 
     def _file(self, path: Path) -> str | None:
         """Index a file. Why not, if it can't be."""
         if self.files >= MAX_FILES:
             return f"left out: there are more than {MAX_FILES} documents"
         try:
-            size = path.stat().st_size
-            if size > MAX_FILE:
-                return f"left out: larger than {MAX_FILE >> 20} MB"
-            if self._bytes + size > MAX_ALL:
+            if self._bytes + path.stat().st_size > MAX_ALL:
                 return f"left out: the documents are larger than {MAX_ALL >> 20} MB together"
-            found = passages(path.read_bytes(), path.suffix.lower())
-        except OSError as error:
-            return f"can't be read ({error.strerror})"
-        except ValueError as error:
-            return str(error)
-        self._bytes += size
+            data = _read(path)
+            found = passages(data, path.suffix.lower())
+        except (OSError, ValueError) as error:
+            return _told(error)
+        self._bytes += len(data)
         self._insert(str(path), found)
         return None
 
@@ -190,10 +188,53 @@ def _words(query: str) -> list[str]:
     return [word for word in found if word not in _COMMON][:MAX_WORDS] or found[:MAX_WORDS]
 
 
+def refuse(path: Path) -> None:
+    """Say at once that a file or folder can't be searched. Reads a file at most, and no more than its limit.
+
+    Raises UsageError.
+    """
+    try:
+        if path.is_dir():
+            if not os.access(path, os.R_OK | os.X_OK):
+                raise ValueError("can't be read (Permission denied)")
+            if next(_below(path), None) is None:
+                raise ValueError(f"no document in it; known: {' '.join(sorted(READERS))}")
+            return
+        if not path.exists():
+            raise ValueError("there is no such file or folder")
+        if path.suffix.lower() not in READERS and path.is_file():
+            raise ValueError(f"unknown kind of document; known: {' '.join(sorted(READERS))}")
+        reason = unreadable(_read(path), path.suffix.lower())
+        if reason is not None:
+            raise ValueError(reason)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--docs: {path}: {_told(error)}") from None
+
+
+def _told(error: OSError | ValueError) -> str:
+    return f"can't be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+
+
+def _read(path: Path) -> bytes:
+    """A document. ValueError for a pipe, a device, and what is too large, whatever its size is said to be."""
+    if not path.is_file():
+        raise ValueError("neither a file nor a folder")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise ValueError(f"larger than {MAX_FILE >> 20} MB")
+    return data
+
+
 def _below(folder: Path) -> Iterator[Path]:
-    """Documents below a folder, in order; hidden files, and folders behind links, are passed over."""
+    """Documents below a folder, in order; hidden files, and folders behind links, are passed over, and so is
+    what lies beyond `MAX_SEEN` files."""
+    seen = 0
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
+            seen += 1
+            if seen > MAX_SEEN:
+                return
             if not name.startswith(".") and Path(name).suffix.lower() in READERS:
                 yield Path(root, name)

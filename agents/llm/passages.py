@@ -31,12 +31,21 @@ def passages(data: bytes, suffix: str) -> list[Passage]:
     Raises:
         ValueError: it can't be read; says why.
     """
+    reason = unreadable(data, suffix)
+    if reason is not None:
+        raise ValueError(reason)
     return [piece for piece in READERS[suffix](data) if piece.text.strip()]
 
 
+def unreadable(data: bytes, suffix: str) -> str | None:
+    """Why a document can't be split, as far as can be told without doing it."""
+    if suffix == ".pdf":
+        known = importlib.util.find_spec("pypdf") is not None
+        return None if known else "PDF documents need pypdf: pip install pypdf"
+    return "it is no text" if b"\0" in data else None
+
+
 def _decode(data: bytes) -> str:
-    if b"\0" in data:
-        raise ValueError("it is no text")
     return data.decode("utf-8-sig", errors="replace")
 
 
@@ -144,8 +153,6 @@ def _html(data: bytes) -> Iterator[Passage]:
 
 
 def _pdf(data: bytes) -> Iterator[Passage]:
-    if importlib.util.find_spec("pypdf") is None:
-        raise ValueError("PDF documents need pypdf: pip install pypdf")
     import pypdf  # pyright: ignore[reportMissingImports]
     from pypdf.errors import PyPdfError  # pyright: ignore[reportMissingImports]
 
