@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from ..telemetry import sanitizer
 from .bench import performance_cases
 from .check.derived import covering_configs, derived_cases
 from .devices.base import Backend, Device
+from .devices.cases import foreign
 from .devices.recorded import refuse_stale
 from .errors import UsageError, VerificationError, WarpdeckError
 from .model import Candidate, Case, CheckResult, Config, DeviceInfo, Evaluation, Protocol, Status
@@ -86,7 +88,7 @@ def verify(
         slow: every valid configuration, and size 2048 too.
         sanitize: then run compute-sanitizer's tools, each a result in `cases`; on the configuration that
             failed if one did, else on a few.
-        seed: of the inputs.
+        seed: of the inputs. Those of code of others are secret all the same.
         allow_shared: go on although other processes use the GPU.
         progress: told (done, total) configurations.
 
@@ -134,6 +136,8 @@ def verify(
             workload.name, variant.name, device.info, status, reason, tuple(found.values()), done, config
         )
 
+    if foreign(workload, workload.candidate(chosen.name, configs[0])):  # it mustn't know them in advance
+        seed = secrets.randbits(63)
     backend = device.prepare(workload, space=chosen.name, cases=cases, seed=seed, allow_shared=allow_shared)
     try:
         refuse_stale(backend)

@@ -22,11 +22,12 @@ What a workload supplies in `reference.py` (one self-contained NumPy file):
 from .ahead import Plans, draws
 from .compare import Comparison, compare
 from .derived import covering_configs, derived_cases
-from .inputs import POOL
+from .inputs import POOL, UNSEEN
 from .plan import CheckPlan
 
 __all__ = [
     "POOL",
+    "UNSEEN",
     "CheckPlan",
     "Comparison",
     "Plans",

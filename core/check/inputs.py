@@ -1,7 +1,8 @@
 """Input data: zero-mean, seeded, generated once and memory-mapped.
 
 Index k below `POOL` is a draw of its own; `POOL + k` is draw k with a sixteenth of every input replaced, so
-that a kernel that remembers results by a sample of its data is caught.
+that a kernel that remembers results by a sample of its data is caught. `UNSEEN` is one more, for what
+is to be a run's result: no verdict during the run has told anything about it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .functions import told
 from .store import CHUNK, Store, in_threads
 
 POOL = 4
+UNSEEN = 2 * POOL
 PART = 16  # one part in 16 of the data changes in a partly changed draw
 INTEGER_SPAN = 4  # integers for floating-point inputs: -4..4, so that float32 sums of products are exact
 

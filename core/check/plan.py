@@ -18,7 +18,7 @@ from ..workload import Tolerance, Workload
 from .compare import Comparison
 from .controls import controls, require_strong
 from .functions import functions_of
-from .inputs import POOL, Arrays, InputData
+from .inputs import POOL, UNSEEN, Arrays, InputData
 from .reference import Expected, References
 from .store import Store
 
@@ -29,8 +29,8 @@ class CheckPlan:
     """Inputs and expected outputs of a workload's cases, computed on first use and kept for the run.
 
     Draws are numbered: 0 to `POOL - 1` are independent; `POOL + k` is draw k with a sixteenth of every
-    input replaced. A draw of a performance case for which a null control happens to pass (a sum near zero)
-    is redrawn. Methods may be called from several threads.
+    input replaced; `UNSEEN` is independent again. A draw of a performance case for which a null control
+    happens to pass (a sum near zero) is redrawn. Methods may be called from several threads.
 
     Args:
         workload: what is checked. Its `reference.py` is imported here, or runs in a sandbox if a model or a
@@ -139,8 +139,8 @@ class CheckPlan:
     # -- draws -----------------------------------------------------------------------------------
 
     def _draw(self, case: Case, k: int) -> tuple[Arrays, Expected]:
-        if not 0 <= k < 2 * POOL:
-            raise ValueError(f"draw {k}: there are {2 * POOL}")
+        if not 0 <= k <= UNSEEN:
+            raise ValueError(f"draw {k}: they are numbered 0 to {UNSEEN}")
         draw = self._draws.get((case.name, k))
         if draw is not None:
             return draw
@@ -150,7 +150,7 @@ class CheckPlan:
             return self._draws[case.name, k]
 
     def _new_draw(self, case: Case, k: int) -> tuple[Arrays, Expected]:
-        if k >= POOL:
+        if POOL <= k < UNSEEN:
             inputs = self._inputs.generate(case, k, 0, self._draw(case, k - POOL)[0])
             return inputs, self._references.compute(case, k, inputs)
         attempt = 0
