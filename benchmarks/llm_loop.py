@@ -1,6 +1,7 @@
 """How the LLM agent's loop spends its time when the model answers at once, and what broken kernels cost it.
 
-    python benchmarks/llm_loop.py [--workload gemm] [--size 2048] [--candidates 40] [--without hang]
+    python benchmarks/llm_loop.py [--workload gemm] [--size 2048] [--candidates 40] [--finalists 4]
+        [--without hang]
 
 A local server of the OpenAI protocol proposes the rungs of the workload's ladder, each configuration once, as
 a model would: whole sources, launches as expressions. Among them are kernels that never end, that fault, and
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=("linear", "beam"), default="beam")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without", action="append", choices=tuple(BROKEN), default=[])
+    parser.add_argument("--finalists", type=int, default=4)
     options = parser.parse_args()
     workload = load_workload(options.workload)
     model = Model(proposals(workload, options.size, options.seed, options.without))
@@ -155,7 +157,7 @@ def main() -> None:
             steps=options.candidates,
             seed=options.seed,
             options=settings,
-            finalists=4,
+            finalists=options.finalists,
         )
         started = time.monotonic()
         run = launch.launch_run(spec)
@@ -175,7 +177,8 @@ def report(store: SessionStore, wall: float, peak: float) -> None:
         sys.exit(f"the run has no result: {(store.folder / launch.LOG).read_text().strip()}")
     found = [e for e in events if e.kind == Kind.EVALUATION]
     judged = [e.data for e in events if e.kind in (Kind.EVALUATION, Kind.BASELINE)]
-    first = next(e.t for e in events if e.kind == Kind.BASELINE)
+    first = next(e for e in events if e.kind == Kind.BASELINE)
+    known, begun = first.t, first.t - first.data["check_s"] - first.data["time_s"]
     result = next(e for e in events if e.kind == Kind.RESULT)
     finish = float(result.data.get("finish_s") or 0.0)
     spent = {
@@ -194,8 +197,9 @@ def report(store: SessionStore, wall: float, peak: float) -> None:
         "measuring: checks": spent["checks"],
         "measuring: timing": spent["timing"],
         "measuring: paired samples": spent["pairs"],
-        "until the baseline is known": first - (events[-1].t - wall),
-        "the search": result.t - finish - first,
+        "until the first check of the baseline": begun - (events[-1].t - wall),
+        "until the baseline is known": known - (events[-1].t - wall),
+        "the search": result.t - finish - known,
         "the finalists": finish,
         "from the result to the end": events[-1].t - result.t,
     }
