@@ -3,7 +3,7 @@
 Both then import at the same time, and a third process the vendor's library, which takes longest: the worker
 that will time it, forked before the server itself imports anything. The run's first worker starts CUDA then,
 too. This module imports nothing that takes long; its entry point is `python -m warpdeck.core.server_process
-CONTROL [FIRST [LIBRARY]]`, sockets' descriptors.
+MODULE CONTROL [FIRST [LIBRARY]]`: what its children run, and sockets' descriptors.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class ServerProcess:
     library: socket.socket | None = None
 
 
+WORKERS, CHECKS = "warpdeck.core.worker.child", "warpdeck.core.check.child"  # what a server's children run
 _PR_SET_PDEATHSIG = 1
-_begun: ServerProcess | None = None
+_begun: dict[str, ServerProcess] = {}
 
 
 def has_driver() -> bool:
@@ -51,36 +52,39 @@ def has_driver() -> bool:
 
 
 def begin(*, library: bool) -> None:
-    """Start the process that the next `take` returns; nothing where there is no CUDA driver.
+    """Start the processes that the next `take` of each returns; nothing where there is no CUDA driver.
 
     `library`: import the vendor's library at once, too.
     """
-    global _begun
-    if _begun is None and has_driver():
-        _begun = _start(1 + library)
-        if _begun.first is not None:  # it waits there for the worker; `client.WorkerHandle` gets the answer
-            body = json.dumps({"job": "init", "payload": {"device": 0, "clock": "auto"}}).encode()
-            _begun.first.sendall(len(body).to_bytes(4, "big") + body)
+    if _begun or not has_driver():
+        return
+    workers = _begun[WORKERS] = _start(WORKERS, 1 + library)
+    assert workers.first is not None
+    # It waits there for the worker; `client.WorkerHandle` gets the answer.
+    body = json.dumps({"job": "init", "payload": {"device": 0, "clock": "auto"}}).encode()
+    workers.first.sendall(len(body).to_bytes(4, "big") + body)
+    _begun[CHECKS] = _start(CHECKS)
 
 
-def take() -> ServerProcess:
-    """The process that was begun, else a new one."""
-    global _begun
-    begun, _begun = _begun, None
-    return begun or _start()
+def take(children: str = WORKERS) -> ServerProcess:
+    """The process that was begun, else a new one. `children`: the module that its children run."""
+    return _begun.pop(children, None) or _start(children)
 
 
-def _start(workers: int = 0) -> ServerProcess:
+def _start(children: str, workers: int = 0) -> ServerProcess:
     """With no worker, the first, or the first and the library's."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the server
     ours, theirs = socket.socketpair()
     environment = {
         **without_secrets(),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        "OPENBLAS_NUM_THREADS": "1",  # a forked process must not inherit a thread pool
-        "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",  # workers use one stream; a context then takes half the time
     }
+    if children == WORKERS:
+        environment |= {
+            "OPENBLAS_NUM_THREADS": "1",  # they compute nothing
+            "CUDA_MODULE_LOADING": "EAGER",  # loading must not fall into the first timed launch
+            "CUDA_DEVICE_MAX_CONNECTIONS": "1",  # they use one stream; a context then takes half the time
+        }
     with ExitStack() as closing:
         passed = [closing.enter_context(theirs)]
         begun = []
@@ -90,7 +94,7 @@ def _start(workers: int = 0) -> ServerProcess:
             passed.append(closing.enter_context(its))
         numbers = [end.fileno() for end in passed]
         process = subprocess.Popen(
-            [sys.executable, "-m", "warpdeck.core.server_process", *map(str, numbers)],
+            [sys.executable, "-m", "warpdeck.core.server_process", children, *map(str, numbers)],
             pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -111,7 +115,8 @@ def main() -> None:
     """Fork the library's worker, if one is wanted; then be the server."""
     import resource  # Windows, where this module is imported, too, has none
 
-    control, *ends = map(int, sys.argv[1:])
+    children = sys.argv[1]
+    control, *ends = map(int, sys.argv[2:])
     server, worker = os.getpid(), None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run process's to handle
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -122,7 +127,7 @@ def main() -> None:
         os.close(ends[1])
     from .worker.server import main as serve
 
-    serve(control, first=ends[0] if ends else None, library=worker)
+    serve(children, control, first=ends[0] if ends else None, library=worker)
 
 
 def _serve_library(server: int, others: tuple[int, ...], fd: int) -> NoReturn:

@@ -59,8 +59,8 @@ def test_bundled_references_say_the_same_in_the_sandbox(name):
                 a, b = plain.inputs(case, k), boxed.inputs(case, k)
                 assert a.keys() == b.keys() and all(np.array_equal(a[n], b[n], equal_nan=True) for n in a)
                 expected: Any
-                for output, expected in plain._draw(case, k)[1].items():
-                    other: Any = boxed._draw(case, k)[1][output]
+                for output, expected in plain._draw(case, k).expected.items():
+                    other: Any = boxed._draw(case, k).expected[output]
                     np.testing.assert_array_equal(other.values, expected.values)
                     np.testing.assert_array_equal(other.scale, expected.scale)
 

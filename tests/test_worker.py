@@ -225,7 +225,7 @@ def test_a_server_that_was_begun_before_is_the_one_that_is_used(monkeypatch: pyt
     server_process.begin(library=True)
     server_process.begin(library=False)  # changes nothing
     begun = server_process.take()
-    monkeypatch.setattr(server_process, "_begun", begun)
+    monkeypatch.setitem(server_process._begun, server_process.WORKERS, begun)
     with ForkServer() as first, ForkServer() as second:
         assert first.pid == begun.process.pid != second.pid
         early = first.library()

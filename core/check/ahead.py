@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from types import TracebackType
 
 import numpy as np
 
-from ..errors import WarpdeckError
 from ..model import Case, Trust
 from ..workload import Workload
 from .inputs import POOL
 from .plan import CheckPlan
 
+_LATER = 10  # how much plans of later runs yield
 _ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
 
 
@@ -30,53 +27,43 @@ def draws(workload: Workload, case: Case) -> tuple[int, ...]:
 
 
 class ReadyPlan:
-    """The plan of one run: `plan`, whose controls are tried and whose draws are computed meanwhile.
+    """The plan of one run: `plan`, whose draws are computed meanwhile.
 
     Args:
         workload: what is checked.
         cases: its performance cases.
         seed: of the inputs. A seed makes a run repeatable; code that may be hostile gets data that it can't
             know in advance.
-        executor: computes.
+        nice: how much it yields to other processes.
     """
 
-    def __init__(
-        self, workload: Workload, cases: Sequence[Case], seed: int, executor: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, workload: Workload, cases: Sequence[Case], seed: int, *, nice: int = 0) -> None:
         names = {case.name for case in cases}
         self.correctness = tuple(c for c in workload.correctness_cases() if c.name not in names)
         secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
-        self.plan = CheckPlan(workload, [*self.correctness, *cases], seed=None if secret else seed)
-        self._closed = threading.Event()
-        self._strong: Future[None] = executor.submit(self.plan.assert_strong)
-        self._rest: Future[None] = executor.submit(self._draw, tuple(cases))
+        every = [*self.correctness, *cases]
+        self.plan = CheckPlan(workload, every, seed=None if secret else seed, nice=nice)
+        self.plan.order(self._order(cases))
+        self._strong = False
 
-    def _draw(self, cases: Sequence[Case]) -> None:
-        """All draws of all cases, in the order in which a run meets them; no case is held for long."""
+    def _order(self, cases: Sequence[Case]) -> list[tuple[Case, int]]:
+        """All draws of all cases, in the order in which a run meets them."""
         wanted = {case.name: draws(self.plan.workload, case) for case in (*cases, *self.correctness)}
         early, late, changed = range(2), range(2, POOL), range(POOL, 2 * POOL)
         order = [(case, k) for k in early for case in (*cases, *self.correctness)]
         order += [(case, k) for k in late for case in self.correctness]
         order += [(case, k) for k in late for case in cases]
         order = [(case, k) for case, k in order if k in wanted[case.name]]
-        order += [(case, k) for k in changed for case in self.correctness]
-        with suppress(WarpdeckError):  # whoever needs the draw hears of it
-            for case, k in order:
-                if self._closed.is_set():
-                    return
-                self.plan.prepare(case, (k,))
+        return order + [(case, k) for k in changed for case in self.correctness]
 
     def require_strong(self) -> None:
         """Wait for the controls. Raises VerificationError if the cases prove nothing."""
-        self._strong.result()
+        if not self._strong:
+            self.plan.assert_strong()
+            self._strong = True
 
     def close(self) -> None:
         """Stop computing and remove the data."""
-        self._closed.set()
-        self.plan.stop()
-        for future in (self._rest, self._strong):
-            if not future.cancel():
-                future.exception()
         self.plan.close()
 
 
@@ -84,12 +71,12 @@ class Plans:
     """Makes plans, also of workloads whose turn comes later."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(2, thread_name_prefix="warpdeck-inputs")
         self._waiting: list[tuple[object, ReadyPlan]] = []
 
     def begin(self, workload: Workload, cases: Sequence[Case], seed: int) -> None:
-        """Begin a plan that will be taken later. Raises as `CheckPlan`."""
-        plan = ReadyPlan(workload, cases, seed, self._executor)
+        """Begin a plan that will be taken later: the first at once, others as cores are free. Raises as
+        `CheckPlan`."""
+        plan = ReadyPlan(workload, cases, seed, nice=_LATER if self._waiting else 0)
         self._waiting.append(((workload, tuple(cases), seed), plan))
 
     def take(self, workload: Workload, cases: Sequence[Case], seed: int) -> ReadyPlan:
@@ -99,14 +86,13 @@ class Plans:
             if known == wanted:
                 del self._waiting[number]
                 return plan
-        return ReadyPlan(workload, cases, seed, self._executor)
+        return ReadyPlan(workload, cases, seed)
 
     def close(self) -> None:
         """Drop the plans that nobody took."""
         for _, plan in self._waiting:
             plan.close()
         self._waiting.clear()
-        self._executor.shutdown()
 
     def __enter__(self) -> Plans:
         return self

@@ -56,18 +56,23 @@ class Store:
     """A folder that only this user can read (mode 0700), for inputs and expected outputs.
 
     Args:
-        folder: where to create it; None: the system's temporary folder.
+        folder: where to create it; None: the system's temporary folder. Not `own`: the folder of another
+            process' store, which removes it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, own: bool = True) -> None:
+        _allow_files()
+        self._numbers = itertools.count()
+        if not own:
+            assert folder is not None
+            self.folder = folder
+            return
         parent = Path(tempfile.gettempdir()) if folder is None else folder
         try:
             parent.mkdir(parents=True, exist_ok=True)
             self.folder = make_folder(parent, PREFIX)
         except OSError as e:
             raise WarpdeckError(f"{parent}: can't hold check data: {e.strerror}; set TMPDIR") from None
-        _allow_files()
-        self._numbers = itertools.count()
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
@@ -93,6 +98,10 @@ class Store:
         """The same file, mapped read-only."""
         assert array.filename is not None
         return self._mapped(array.filename, array.dtype, "r", array.shape)
+
+    def map(self, path: str, dtype: str, shape: tuple[int, ...]) -> np.memmap:
+        """An array that another process has kept, read-only."""
+        return self._mapped(path, np.dtype(dtype), "r", shape)
 
     def _mapped(self, path: Any, dtype: Any, mode: Literal["r", "r+"], shape: tuple[int, ...]) -> np.memmap:
         try:

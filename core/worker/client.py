@@ -29,9 +29,10 @@ KERNEL_S = 10.0  # default limit for one kernel
 
 
 class ForkServer:
-    """Spawns workers. One per run process; ends with it."""
+    """Spawns workers. One per run process; ends with it. `children`: the module that they run."""
 
-    def __init__(self) -> None:
+    def __init__(self, children: str = server_process.WORKERS) -> None:
+        self._children = children
         self._server: ServerProcess | None = None
         self._control: wire.Channel | None = None
         self._lock = threading.Lock()
@@ -39,7 +40,7 @@ class ForkServer:
     def start(self) -> None:
         """Start the server's process, once; one that was begun before is taken."""
         if self._server is None:
-            self._server = server_process.take()
+            self._server = server_process.take(self._children)
             self._control = wire.Channel(self._server.control)
 
     def spawn(self, device: int = 0, *, helpers: bytes | None = None, clock: str = "auto") -> WorkerHandle:
@@ -62,13 +63,18 @@ class ForkServer:
 
     def fork(self) -> WorkerHandle:
         """Fork a worker that hasn't touched CUDA yet."""
+        return WorkerHandle(self, *self.child())
+
+    def child(self, *, output: int | None = None) -> tuple[int, socket.socket]:
+        """Fork a child: its process id, and our end of the connection. `output`: where it prints to."""
         self.start()
         ours, theirs = socket.socketpair()
+        fds = [theirs.fileno(), *([] if output is None else [output])]
         try:
-            answer = self._ask({"op": "spawn"}, _SPAWN_S, (theirs.fileno(),))
+            answer = self._ask({"op": "spawn"}, _SPAWN_S, tuple(fds))
         finally:
             theirs.close()
-        return WorkerHandle(self, int(answer["pid"]), ours)
+        return int(answer["pid"]), ours
 
     def first(self, device: int) -> WorkerHandle:
         """A worker to `start` on a device: the one that was begun on it, else a new one."""

@@ -4,7 +4,10 @@ A child forked from it has a fresh CUDA context in a third of a second; a fresh 
 server owns its children: it alone kills and reaps them, so that a process id is never reused while somebody
 means to kill it. It ends, with all its children, when the run process does.
 
-Requests on the control socket: `spawn` (with one descriptor, the worker's end of a socket pair) -> `pid`;
+The children of another one compute inputs and references (`check.child`).
+
+Requests on the control socket: `spawn` (with the child's end of a socket pair, and where its output goes if
+that isn't the server's) -> `pid`;
 `first`, `library` -> `pid` of the workers that were forked unasked, if there are any; `reap {pid, kill}` ->
 `gone`, `exit` (a negative exit is a signal); answered at once.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import select
 import signal
@@ -20,17 +24,20 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
+from typing import Any
 
 from ..server_process import die_with
-from . import child, wire
+from . import wire
 
 _END_S = 5.0
 
 
-def main(fd: int, *, first: int | None = None, library: int | None = None) -> None:
-    """Serve until the control socket closes. `first`: descriptor of a worker's end, to fork at once;
-    `library`: a child that was forked before."""
+def main(children_run: str, fd: int, *, first: int | None = None, library: int | None = None) -> None:
+    """Serve until the control socket closes. `children_run`: a module; `first`: descriptor of a worker's end,
+    to fork at once; `library`: a child that was forked before."""
     control = wire.Channel(socket.socket(fileno=fd))
+    child = importlib.import_module(children_run)
     child.preload()
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -41,7 +48,7 @@ def main(fd: int, *, first: int | None = None, library: int | None = None) -> No
     children: dict[int, int | None] = {} if library is None else {library: None}
     begun = {"library": library}
     if first is not None:
-        begun["first"] = pid = _fork(control, first, (wake_read, wake_write))
+        begun["first"] = pid = _fork(child, control, [first], (wake_read, wake_write))
         os.close(first)
         children[pid] = None
     try:
@@ -54,9 +61,10 @@ def main(fd: int, *, first: int | None = None, library: int | None = None) -> No
                 continue
             message = control.receive(with_fds=True)
             if message.get("op") == "spawn":
-                end = control.fds.pop()
-                pid = _fork(control, end, (wake_read, wake_write))
-                os.close(end)
+                ends, control.fds = control.fds, []
+                pid = _fork(child, control, ends, (wake_read, wake_write))
+                for end in ends:
+                    os.close(end)
                 children[pid] = None
                 control.send({"pid": pid})
             elif message.get("op") in begun:
@@ -76,7 +84,7 @@ def main(fd: int, *, first: int | None = None, library: int | None = None) -> No
             _collect(children)
 
 
-def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:
+def _fork(child: Any, control: wire.Channel, ends: Sequence[int], wake: tuple[int, int]) -> int:
     server = os.getpid()
     pid = os.fork()
     if pid:
@@ -89,7 +97,11 @@ def _fork(control: wire.Channel, fd: int, wake: tuple[int, int]) -> int:
         control.close()
         for end in wake:
             os.close(end)
-        code = child.main(socket.socket(fileno=fd))
+        for output in ends[1:]:
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+        code = child.main(socket.socket(fileno=ends[0]))
     except BaseException:  # noqa: BLE001 - a child must never return into the server's loop
         traceback.print_exc()
     finally:

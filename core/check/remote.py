@@ -1,0 +1,191 @@
+"""Draws from the process that computes them: see `child`."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError, WarpdeckError
+from ..model import Case, Trust
+from ..server_process import CHECKS
+from ..worker.client import ForkServer
+from ..workload import Workload
+from .child import Mapped, Order
+from .drawer import Draw
+from .store import Store
+
+LIMIT_S = 300.0  # for one draw; what runs in a sandbox has limits of its own
+_END_S = 1.0
+_server: ForkServer | None = None
+_server_lock = threading.Lock()
+
+
+def _forked() -> tuple[ForkServer, int, socket.socket]:
+    """A process from the server that all plans of this process share."""
+    global _server
+    with _server_lock:
+        if _server is None:
+            _server = ForkServer(CHECKS)
+            atexit.register(_server.close)
+        try:
+            return _server, *_server.child(output=_stderr())
+        except WarpdeckError:  # the next plan gets a new one
+            _server = None
+            raise
+
+
+def _stderr() -> int | None:
+    """Where references print to: stdout is data."""
+    try:
+        os.fstat(2)
+    except OSError:
+        return None
+    return 2
+
+
+class Draws:
+    """Computes draws in a process of its own, those that are asked for first. Methods may be called from
+    several threads.
+
+    Args:
+        workload, cases, entropy: as of `Drawer`.
+        store: where the arrays will lie.
+        nice: how much it yields to other processes.
+
+    Raises:
+        UsageError: a fault in `reference.py`, one that ends its process or never ends included; also from
+            `get`.
+        WarpdeckError: as of `Drawer`.
+    """
+
+    def __init__(
+        self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store, *, nice: int = 0
+    ) -> None:
+        self._path = workload.folder / "reference.py"
+        self._limit_s = None if workload.trust in (Trust.GENERATED, Trust.REMOTE) else LIMIT_S
+        self._store = store
+        self._found: dict[tuple[str, int], Draw | WarpdeckError] = {}  # arrays as `Mapped` until asked for
+        self._under_way: dict[tuple[str, int], float] = {}  # when they were begun
+        self._changed = threading.Condition()
+        self._end: WarpdeckError | None = None
+        self._server, self._pid, self._socket = _forked()
+        self._channel = Connection(os.dup(self._socket.fileno()))
+        try:
+            workload = replace(workload, spaces={})  # whose rules, compiled, don't travel
+            self._channel.send(Order(workload, tuple(cases), entropy, store.folder, str(Path.cwd()), nice))
+            loaded = self._channel.poll(self._limit_s)
+            problem = self._channel.recv() if loaded else self._too_long("importing it")
+        except (EOFError, OSError):
+            problem = self._death("importing it")
+        if problem is not None:
+            self.close()
+            raise problem
+        threading.Thread(target=self._listen, name="warpdeck-draws", daemon=True).start()
+
+    def order(self, wanted: Sequence[tuple[Case, int]]) -> None:
+        """Compute these in order, when nothing else is asked for."""
+        self._ask(wanted, first=False)
+
+    def get(self, case: Case, k: int) -> Draw:
+        """Draw k of a case; waits for it."""
+        key = (case.name, k)
+        if key not in self._found:
+            self._ask([(case, k)], first=True)
+        with self._changed:
+            while key not in self._found and self._end is None:
+                self._changed.wait(1.0)
+                self._end_what_hangs()
+            found = self._found.get(key, self._end)
+            if isinstance(found, Draw):
+                found = self._found[key] = self._here(found)
+                return found
+        assert found is not None
+        raise found
+
+    def close(self) -> None:
+        """End the process, also in the middle of a draw: whoever waits for one gets an error."""
+        with self._changed:
+            self._end = self._end or WarpdeckError(f"{self._path}: it isn't needed any more")
+            self._changed.notify_all()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if not self._server.reap(self._pid, kill=False, wait_s=_END_S)[0]:
+            self._server.reap(self._pid, kill=True)
+        self._socket.close()
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def _ask(self, wanted: Sequence[tuple[Case, int]], *, first: bool) -> None:
+        with self._changed, suppress(OSError):  # it has died: who waits hears of it
+            self._channel.send((wanted, first))
+
+    def _listen(self) -> None:
+        """Take in what it sends until it ends."""
+        try:
+            while True:
+                key, found = self._channel.recv()
+                with self._changed:
+                    if found is None:
+                        self._under_way[key] = time.monotonic()
+                        continue
+                    self._under_way.pop(key, None)
+                    self._found[key] = found
+                    self._changed.notify_all()
+        except (EOFError, OSError):
+            problem = None if self._end is not None else self._death(self._doing())
+        with self._changed:
+            self._end = self._end or problem
+            self._changed.notify_all()
+            self._channel.close()
+
+    def _here(self, draw: Draw) -> Draw:
+        """With arrays in place of their places."""
+
+        def mapped(value: Any) -> Any:
+            if not isinstance(value, Mapped):
+                return value
+            return self._store.map(value.path, value.dtype, value.shape)
+
+        expected = {
+            name: type(one)(**{f.name: mapped(getattr(one, f.name)) for f in fields(one)})
+            for name, one in draw.expected.items()
+        }
+        return Draw({name: mapped(one) for name, one in draw.inputs.items()}, expected, draw.accepted)
+
+    def _doing(self) -> str:
+        """What it has been at for longest."""
+        if not self._under_way:
+            return "waiting"
+        case, _ = min(self._under_way, key=lambda key: self._under_way[key])
+        return f"computing case {case!r}"
+
+    def _end_what_hangs(self) -> None:
+        since = min(self._under_way.values(), default=math.inf)
+        if self._limit_s is not None and time.monotonic() - since > self._limit_s:
+            self._end = self._too_long(self._doing())
+
+    def _too_long(self, what: str) -> UsageError:
+        self._server.reap(self._pid, kill=True)
+        return UsageError(
+            f"{self._path}: {what} took more than {self._limit_s:g} s and was stopped; does it end? NumPy on"
+            " whole arrays, or smaller cases, would be faster"
+        )
+
+    def _death(self, what: str) -> UsageError:
+        _, code = self._server.reap(self._pid, kill=True)
+        how = f"ended with exit code {code}"
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        return UsageError(f"{self._path}: its process {how} while {what}; run it by itself to see why")
