@@ -162,9 +162,12 @@ def main() -> None:
         started = time.monotonic()
         run = launch.launch_run(spec)
         peak = 0.0
-        while run.process.poll() is None:
-            peak = max(peak, peak_mb(run.process.pid))
-            time.sleep(0.2)
+        try:
+            while run.process.poll() is None:
+                peak = max(peak, peak_mb(run.process.pid))
+                time.sleep(0.2)
+        finally:  # it would outlive this process
+            launch.stop_run(run.folder, process=run.process, grace_s=0)
         wall = time.monotonic() - started
     with SessionStore.open(run.folder) as store:
         report(store, wall, peak)
