@@ -70,7 +70,7 @@ Effort = Annotated[
     typer.Option(
         "--reasoning-effort",
         metavar="EFFORT",
-        help="llm: none, minimal, low, medium, high or xhigh. [medium]",
+        help="llm: none, minimal, low, medium, high, xhigh or max. [medium]",
     ),
 ]
 Strategy = Annotated[

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
@@ -18,15 +18,18 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from openai.types.shared_params.reasoning_effort import ReasoningEffort
 from pydantic import TypeAdapter, ValidationError
 
 from warpdeck.agents.llm.negotiate import FORMS
 from warpdeck.agents.llm.proposal import IDEAS
 from warpdeck.agents.llm.proposal import SCHEMA as PROPOSAL
+from warpdeck.agents.llm.settings import EFFORTS
 
 CHAT = TypeAdapter[Any](CompletionCreateParamsStreaming)
 WHOLE = TypeAdapter[Any](CompletionCreateParamsNonStreaming)
 RESPONSES = TypeAdapter[Any](ResponseCreateParamsStreaming)
+(DOCUMENTED_EFFORTS,) = filter(None, map(get_args, get_args(ReasoningEffort)))
 SEARCH = {"type": "web_search", "filters": {"allowed_domains": ["docs.nvidia.com", "developer.nvidia.com"]}}
 PAGE = "https://docs.nvidia.com/cuda/"
 LOUD = {"effort": "medium", "answer_tokens": 4000}
@@ -95,13 +98,17 @@ def test_responses_requests(bed: Bed) -> None:
     assert {"reasoning", "max_output_tokens", "tools", "text", "store"} < set(last)
 
 
-@pytest.mark.parametrize("effort", ["medium", ""])
+@pytest.mark.parametrize("effort", [*DOCUMENTED_EFFORTS, ""])
 def test_research_requests(bed: Bed, effort: str) -> None:
     server = bed.server(responses=[answer("Use wide loads.", sources=[PAGE], searches=1)])
     assert bed.client(server, effort=effort).research("How?") is not None
     (asked,) = server.requests
     documented(RESPONSES, asked.body)
     assert asked.path == "/v1/responses" and asked.body["tools"] == [SEARCH]
+
+
+def test_every_effort_can_be_asked_for() -> None:
+    assert set(DOCUMENTED_EFFORTS) <= set(EFFORTS)
 
 
 @pytest.mark.parametrize(

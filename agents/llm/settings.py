@@ -16,7 +16,7 @@ from ...core.expr import near
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 DEFAULT_URL = "https://api.openai.com/v1"
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 STRATEGIES = ("linear", "beam")
 APIS = ("auto", "chat", "responses")
 
