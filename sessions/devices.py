@@ -78,6 +78,14 @@ class SharedDevice:
                     raise
         raise AssertionError("emulation needs no device")
 
+    def expect_sources(self, count: int) -> None:
+        """A model will propose so many sources at a time: begin to start what compiles and runs them."""
+        from ..core.devices.cuda import CudaDevice
+
+        if isinstance(self._device, CudaDevice):
+            self._device.pool.warm(count, self._device.cc)
+            self._device.workers.want(count + 1)  # one to compare in
+
     def make_ready(self) -> None:
         """A run times nothing any more: begin to create the contexts of the next one."""
         from ..core.devices.cuda import CudaDevice

@@ -287,6 +287,8 @@ class _Run:
         control = self._limit(spec) if control is self._control else control
         context = replace(self._context(), control=control)
         strategy = registry.make(spec.agent, bench, seed=spec.seed, options=spec.options, context=context)
+        if registry.agent_spec(spec.agent).writes_code:
+            self._device.expect_sources(strategy.lookahead)
         if spec.first:
             strategy = Primed(strategy, spec.first, bench.space)
         self._searching = True

@@ -188,6 +188,17 @@ def test_closing_leaves_no_process_and_no_open_future(cache, tmp_path):
     pool.close()
 
 
+def test_processes_for_code_of_others_are_ready_before_there_is_any(cache):
+    before = children()
+    with CompilePool(4, cache=cache) as pool:
+        for ready in pool.warm(9):
+            ready.result(60)
+        warm = children() - before
+        assert len(warm) == 2 and not [f for f in cache.folder.rglob("*") if f.is_file()]
+        assert pool.submit_request(cuda(1, confined=True)).result(60).entries
+        assert children() - before == warm
+
+
 def test_processes_die_with_a_killed_parent(tmp_path):
     (tmp_path / "kernel.py").write_text(NUMBA.format("time.sleep(600)"))
     code = """

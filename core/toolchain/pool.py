@@ -21,6 +21,7 @@ from .sources import request_key, source_files
 
 MAX_WORKERS = 16
 TIME_LIMIT_S = 60.0
+_NOTHING = 'extern "C" __global__ void nothing() {}'
 
 
 @dataclass(eq=False)
@@ -29,6 +30,7 @@ class _Job:
     request: CompileRequest
     files: dict[str, str]
     waiters: list[tuple[Future[Compiled], tuple[Launch, ...]]] = field(default_factory=list)
+    kept: bool = True  # in the cache
     started: bool = False
     process: CompileProcess | None = None  # while it compiles
 
@@ -131,17 +133,37 @@ class CompilePool:
                 raise RuntimeError("the compile pool is closed")
             job = self._jobs.get(key)
             if job is None:
-                job = self._jobs[key] = _Job(key, request, files)
-                self._queue.append(job)
-                self._lock.notify()
-                if len(self._queue) > self._idle and len(self._threads) < self.workers:
-                    thread = threading.Thread(target=self._serve, name="warpdeck-compile", daemon=True)
-                    self._threads.append(thread)
-                    thread.start()
+                job = _Job(key, request, files)
+                self._enqueue(job)
             elif job.started:
                 future.set_running_or_notify_cancel()
             job.waiters.append((future, tuple(launches)))
         return future
+
+    def warm(self, count: int, cc: tuple[int, int] = (9, 0)) -> list[Future[Compiled]]:
+        """Have processes ready that compile CUDA C++ of others: so many, but no more than half of all.
+
+        To start one and to load the compiler in it takes longer than most compiles. Returns at once, with
+        what tells when each is ready.
+        """
+        request = replace(cuda_request(_NOTHING, "nothing.cu", cc), confined=True)
+        started: list[Future[Compiled]] = []
+        with self._lock:
+            for number in range(min(count, max(self.workers // 2, 1))):
+                key = f"nothing {number}"
+                if not self._closed and key not in self._jobs:
+                    started.append(Future())
+                    self._enqueue(_Job(key, request, {}, [(started[-1], ())], kept=False))
+        return started
+
+    def _enqueue(self, job: _Job) -> None:
+        self._jobs[job.key] = job
+        self._queue.append(job)
+        self._lock.notify()
+        if len(self._queue) > self._idle and len(self._threads) < self.workers:
+            thread = threading.Thread(target=self._serve, name="warpdeck-compile", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def cancel(self, future: Future[Compiled]) -> None:
         """Give up on a future, also when it is being compiled: then its process ends, unless others
@@ -225,7 +247,8 @@ class CompilePool:
                     job.process = process
                 try:
                     outcome = process.compile(job.request, job.files, self.time_limit_s)
-                    self.cache.put(job.key, outcome.to_bytes())
+                    if job.kept:
+                        self.cache.put(job.key, outcome.to_bytes())
                     break
                 except ProcessEnded as end:
                     if attempt:
