@@ -168,6 +168,31 @@ WRONG_SOURCES = {
     ),
 }
 
+# Declared by the kernel itself, which a linker would take for granted.
+HOST_NAMES = {
+    "a function": (
+        'extern "C" int open(const char *, int, ...);',
+        'b[0] = open("/", 0);',
+        "open isn't defined",
+    ),
+    "a variable": ('extern "C" int optind;', "b[0] = ++optind;", "optind isn't defined"),
+    "C's memory of its own": (
+        'extern "C" int *__errno_location();',
+        "b[0] = ++*__errno_location();",
+        "__errno_location isn't defined",
+    ),
+    "what the runtime calls": (
+        'extern "C" long write(int, const void *, unsigned long n) { return n; }',
+        "b[0] = 1;",
+        "defines write, a name of the host's library",
+    ),
+    "the same, to be merged": (
+        'extern "C" __noinline__ inline void *malloc(unsigned long n) { return (void *)n; }',
+        "b[0] = (long long)malloc(n);",
+        "defines malloc, a name of the host's library",
+    ),
+}
+
 UNSUPPORTED = {
     "PTX": (
         '  int x;\n  asm volatile("mov.u32 %0, %laneid;" : "=r"(x)); b[0] = x;\n}',
@@ -378,3 +403,29 @@ def test_overflow_of_an_index_is_a_warning() -> None:
     reports = ran("overflow").reports
     assert [r.kind for r in reports] == ["warning"]
     assert "kernel.cu:2: " in told(reports[0].text) and "signed integer overflow" in reports[0].text
+
+
+@pytest.mark.parametrize("name", HOST_NAMES)
+def test_names_of_the_hosts_library_are_neither_called_nor_taken(name: str) -> None:
+    declaration, statement, words = HOST_NAMES[name]
+    with pytest.raises(CandidateFault, match=words) as caught:
+        built(f"{declaration}\n{HEAD}{statement}\n}}", ["k"])
+    assert caught.value.status is Status.COMPILE_ERROR
+
+
+def test_constant_memory_is_read_only() -> None:
+    text = f"__constant__ int kept[2] = {{1, 2}};\n__constant__ const float c = 3;\n{HEAD}"
+    zeros = np.zeros(N, np.float32)
+    inputs = {"a": zeros, "b": ("out", zeros), "n": np.int32(N)}
+    reading = run(f"{text}  b[0] = kept[1] + c;\n}}", launch("k"), inputs)
+    assert reading.outputs["b"][0] == 5
+    with pytest.raises(CandidateFault, match=r"kernel\.cu:4: .*in no buffer"):
+        run(f"{text}  ((int *)kept)[0] += 1;\n}}", launch("k"), inputs)
+    with pytest.raises(CandidateFault, match=r"kernel\.cu:4: "):
+        run(f"{text}  b[0] = kept[n];\n}}", launch("k"), inputs)
+
+
+def test_a_text_of_errors_ends_soon() -> None:
+    text = "".join(f"int a{i} = undefined_{i};\n" for i in range(20_000))
+    with pytest.raises(CandidateFault, match=r"kernel\.cu:1: 'undefined_0' was not declared"):
+        built(f"{text}{HEAD}}}", ["k"])

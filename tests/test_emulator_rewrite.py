@@ -178,6 +178,7 @@ def test_what_cannot_be_shared_memory_is_refused_with_its_line(text: str) -> Non
         ("#define P(x) _Pragma(#x)\n", "only #pragma unroll"),
         ("#line 5", "#line"),
         ("%: line 5", "#line"),
+        ('# 5 "other.cu"', "a line marker"),
         ('/* */ # /* */ ident "x"', "#ident"),
         ('/* */\\\n# \\\nident "x"', "#ident"),
         ('__attribute__((section(".text"))) int x;', "attribute section"),

@@ -1,16 +1,22 @@
-"""Static flags: what they find in PTX, text and host programs, and what they leave alone."""
+"""Static flags: what they find in PTX, text and object files, and what they leave alone."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+from emulation import built
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdeck.core.check.flags import notes, program_flags, ptx_flags, refusal, source_flags
+from warpdeck.core.check.flags import notes, object_flags, ptx_flags, refusal, source_flags
+from warpdeck.core.emulator.source import collect
 from warpdeck.core.toolchain import compile_candidate, compile_cuda
 from warpdeck.kernels import load_workload
 
 KERNEL = 'extern "C" __global__ void k(float *y, int n) {{ int i = threadIdx.x; {} }}'
+needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="device cpu needs g++")
 BUNDLED = ("gemm", "reduction", "softmax", "layernorm", "transpose")
 
 
@@ -79,6 +85,59 @@ def test_an_address_that_is_given_to_printf_and_taken_back_is_written_to() -> No
     ptx = ".global .u32 kept;\n.visible .entry k()\n{{\n{}\n}}"
     assert refusal(ptx_flags(ptx.format(body.format("")))) is None
     assert refusal(ptx_flags(ptx.format(body.format("ld.param.b64 %rd1, [param0]; st.u32 [%rd1], 1;"))))
+
+
+# On device cpu, where nobody reads PTX: (declarations, what is kept).
+KEPT = {
+    "plain": ("__device__ int kept;", "kept"),
+    "of a thread": ("thread_local int kept;", "kept"),
+    "named as the sanitizers name theirs": ("__device__ int __odr_asan;", "__odr_asan"),
+    "named as tables of C++": ("__device__ int _ZTVk;", "_ZTVk"),
+    "named as the emulator names its own": (
+        "#define JOIN(a, b) a##b\n__device__ int JOIN(wd, e_kept);",
+        "JOIN(wd, e_kept)",
+    ),
+    "beside a constant of its name": (
+        "namespace a { __constant__ int kept = 1; } namespace b { __device__ int kept; }",
+        "b::kept",
+    ),
+    "of a template": (
+        "template <int N> struct S { static int kept; }; template <int N> int S<N>::kept = 0;",
+        "S<3>::kept",
+    ),
+    "behind a constant pointer": ("__device__ int kept; __device__ int *const at = &kept;", "(*at)"),
+}
+
+
+@needs_gxx
+@pytest.mark.parametrize("name", KEPT)
+def test_memory_of_its_own_is_found_in_what_the_emulator_compiles(name: str) -> None:
+    declarations, kept = KEPT[name]
+    text = f"{declarations}\n{KERNEL.format(f'y[i] = {kept}++;')}"
+    found = refusal(object_flags(built(text, ["k"]).kernel, [text]))
+    assert found is not None and "keeps memory of its own between launches" in found
+
+
+@needs_gxx
+def test_so_is_the_heap() -> None:
+    text = KERNEL.format("float *p = new float[n]; y[i] = p[0] = i; delete[] p;")
+    assert "allocates device memory" in (refusal(object_flags(built(text, ["k"]).kernel, [text])) or "")
+
+
+@needs_gxx
+def test_what_an_honest_kernel_has_is_left_alone_there(tmp_path: Path) -> None:
+    text = (
+        "__shared__ float tile[64]; __constant__ int table[2] = {1, 2}; __device__ const float part = 0.5f;"
+        " struct A { __device__ virtual float f() { return 1; } };"
+        " struct B : A { __device__ float f() override { return 2; } };\n"
+    ) + KERNEL.format(
+        "__shared__ int s[64]; s[i] = table[i & 1]; tile[i] = part; B two; A one, *a = n > 3 ? &one : &two;"
+        " __syncthreads(); y[i] = s[i] + tile[i] + a->f() + expf(i) + tgammaf(i + 1);"
+    )
+    file = tmp_path / "kernel.cu"
+    file.write_text(text, encoding="utf-8")
+    texts = collect(file, ("k",), {}).texts.values()
+    assert object_flags(built(file, ["k"]).kernel, texts) == ()
 
 
 CONSTANT = {
@@ -165,4 +224,4 @@ def test_no_text_breaks_them(text: str) -> None:
 def test_what_is_no_program_is_said(data: bytes) -> None:
     for program in (data, b"\x7fELF\x02\x01" + data):
         with pytest.raises(ValueError, match="ELF"):
-            program_flags(program, "k.cu.cpp", [])
+            object_flags(program, [])

@@ -6,17 +6,17 @@ outlives a launch, a clock, and the number of the launch. An honest kernel needs
 `docs/cheats.md` argues, so for code of others they are refused, as `incorrect`, with the reason.
 
 Three readings of the same rules: of PTX, what NVRTC made of the source, macros and inline assembly included;
-of the text, for devices without NVRTC; of a host program that the emulator built from it.
+of the text, for devices without NVRTC; of the object file that the emulator made of it.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..emulator.symbols import OBJECT, THREAD_LOCAL, allocators, symbols
 from ..emulator.tokens import Token, tokens
 
 
@@ -304,70 +304,24 @@ def _called(name: str) -> Iterator[Flag]:
         yield Flag(Severity.NOTE, _PRINT)
 
 
-# -- the emulator's program -----------------------------------------------------------------------------
+# -- the emulator's object file -------------------------------------------------------------------------
 
-# Of the emulator, of the sanitizers, of C++ itself, and copies of the C library's.
-_OWN = re.compile(r"wde_|WDE_|__odr_asan|_ZGV|_ZTI|_ZTS|_ZTV|@")
-_OBJECT, _FILE = 1, 4  # symbol types
-_WRITE = 1  # section flag
+_SANITIZERS = re.compile(r"__odr_asan\.|\.")  # names that no text can have
 
 
-def program_flags(program: bytes, file: str, texts: Iterable[str]) -> tuple[Flag, ...]:
-    """Flags of a host program (ELF, 64-bit little-endian) that the emulator built from a kernel.
+def object_flags(kernel: bytes, texts: Iterable[str]) -> tuple[Flag, ...]:
+    """Flags of an object file (ELF, 64-bit little-endian) that the emulator made of a kernel.
 
     Args:
-        file: the name of the kernel's translation unit in the symbol table.
-        texts: the kernel's source; what it declares `__constant__` isn't writable on a GPU.
+        texts: the kernel's source as it was compiled: only what it names there is the emulator's own.
 
-    Raises ValueError for what isn't such a program.
+    Raises ValueError for what isn't such a file.
     """
-    code = [token for text in texts for token in tokens(text) if token.is_code]
-    constants, words = set(_constants(code)), {token.text for token in code}
+    own = {t.text for text in texts for t in tokens(text) if t.kind == "word" and t.text.startswith("wde_")}
     found = dict.fromkeys(
-        _plain(name)
-        for name in _variables(program, file)
-        if not name.startswith("__") or name in words  # else of the compiler's own libraries
+        _plain(s.name)
+        for s in symbols(kernel)
+        if s.writable and s.size and s.type in (OBJECT, THREAD_LOCAL) and not _SANITIZERS.match(s.name)
     )
-    return tuple(_memory(name) for name in found if name.split("::")[-1] not in constants)
-
-
-def _variables(program: bytes, file: str) -> Iterator[str]:
-    """Symbols of writable variables that come from a translation unit; global ones, which name none, too."""
-    try:
-        if program[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("no 64-bit ELF file")
-        (offset,) = struct.unpack_from("<Q", program, 0x28)
-        size, count = struct.unpack_from("<HH", program, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQIIQQ", program, offset + i * size) for i in range(count)]
-        table = next(s for s in sections if s[1] == 2)  # SHT_SYMTAB
-        strings = sections[table[6]]
-        unit = ""
-        for at in range(table[4], table[4] + table[5], 24):
-            name_at, info, _, section, _, nbytes = struct.unpack_from("<IBBHQQ", program, at)
-            start = strings[4] + name_at
-            name = program[start : program.index(b"\0", start)].decode(errors="replace")
-            if info & 15 == _FILE:
-                unit = name
-            local = info >> 4 == 0
-            if info & 15 != _OBJECT or not 0 < section < count or not nbytes or (local and unit != file):
-                continue
-            if sections[section][2] & _WRITE and not _OWN.search(name):
-                yield name
-    except (struct.error, IndexError, StopIteration) as error:
-        raise ValueError(f"damaged ELF file: {error}") from None
-
-
-def _constants(code: list[Token]) -> Iterator[str]:
-    """Names that code declares `__constant__`."""
-    for index, token in enumerate(code):
-        if token.text == "__constant__":
-            before = list(_until(code[index + 1 :], ("[", "=", ";", "{", ",")))
-            if before and before[-1].kind == "word":
-                yield before[-1].text
-
-
-def _until(words: list[Token], ends: tuple[str, ...]) -> Iterator[Token]:
-    for token in words:
-        if token.text in ends:
-            return
-        yield token
+    memory = [_memory(name) for name in found if name.split("::")[-1] not in own]
+    return (*memory, *(_hard(_HEAP.format(name)) for name in dict.fromkeys(allocators(kernel))))

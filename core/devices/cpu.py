@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..check import POOL, Plans, draws
 from ..check.ahead import ReadyPlan
-from ..check.flags import Flag, program_flags, refusal, source_flags
+from ..check.flags import Flag, object_flags, refusal, source_flags
 from ..emulator import (
     Array,
     Build,
@@ -187,7 +187,7 @@ class CpuBackend(Uninstrumented):
         self._refuse(candidate, [flag for text in texts for flag in source_flags(text)])
         built = self._device.builder.build(source, build, self._workload.trust_of(variant.name))
         if build is Build.CHECKED:
-            self._refuse(candidate, program_flags(built.program, f"{source.main}.cpp", texts))
+            self._refuse(candidate, object_flags(built.kernel, texts))
         return built
 
     def _refuse(self, candidate: Candidate, flags: Sequence[Flag]) -> None:

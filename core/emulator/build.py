@@ -30,6 +30,7 @@ from ..toolchain.sources import TRACE_INCLUDE
 from .complaints import complaint
 from .errors import CandidateFault, EmulatorError
 from .source import Places, Source, wrapped
+from .symbols import foreign_names, taken_names
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"
@@ -37,6 +38,7 @@ RUNTIME = HERE / "runtime"
 COMPILE_S = 60.0  # wall time of one compile
 CACHE_BYTES = 256 << 20
 _MEMORY = 4 << 30
+_PROGRAM = 256 << 20  # bytes, at most
 _OLD_S = 7 * 24 * 3600.0
 _COMMON = [
     "-std=c++17",
@@ -51,6 +53,7 @@ _COMMON = [
     "-fno-diagnostics-show-caret",
     "-fdiagnostics-color=never",
     "-fmessage-length=0",
+    "-fmax-errors=20",  # a text may have a million
     "-nostdinc",
     "-nostdinc++",
 ]
@@ -72,7 +75,8 @@ class Build(StrEnum):
     def flags(self) -> list[str]:
         """How the kernel is compiled."""
         if self is Build.CHECKED:
-            return [*_COMMON, "-O1", "-fsanitize=address", *_UNDEFINED]
+            constants = "-fsanitize-sections=.wde_constant*"
+            return [*_COMMON, "-O1", "-fsanitize=address", constants, *_UNDEFINED]
         return [*_COMMON, "-O1", "-fsanitize=thread", "-DWDE_RACES"]
 
     @property
@@ -135,10 +139,12 @@ def find_compiler(path: str = "/usr/local/bin:/usr/bin:/bin") -> Compiler:
 
 @dataclass(frozen=True)
 class Built:
-    """A program that serves one candidate. `seconds` were spent, 0 if it came from the cache."""
+    """A program that serves one candidate, and the object file of its kernels alone. `seconds` were spent, 0
+    if it came from the cache."""
 
     build: Build
     program: bytes
+    kernel: bytes
     places: Places
     seconds: float
     key: str
@@ -172,13 +178,14 @@ class Builder:
         kept = self._cache.get(key)
         if kept is not None:
             try:
-                return Built(build, unpack(kept)[1][0], source.places, 0.0, key)
+                program, kernel = unpack(kept)[1]
+                return Built(build, program, kernel, source.places, 0.0, key)
             except ValueError:
                 self._cache.drop(key)
         started = perf_counter()
-        program = self._compile(source, files, build, trust)
-        self._cache.put(key, pack({}, [program]))
-        return Built(build, program, source.places, perf_counter() - started, key)
+        program, kernel = self._compile(source, files, build, trust)
+        self._cache.put(key, pack({}, [program, kernel]))
+        return Built(build, program, kernel, source.places, perf_counter() - started, key)
 
     def _base_key(self, build: Build) -> str:
         return _digest(
@@ -249,7 +256,9 @@ class Builder:
                 first = next((line for line in text.splitlines() if "error" in line), text[-300:]).strip()
                 raise EmulatorError(f"{self.compiler.path} can't compile the emulator's own code: {first}")
 
-    def _compile(self, source: Source, files: dict[str, str], build: Build, trust: Trust) -> bytes:
+    def _compile(
+        self, source: Source, files: dict[str, str], build: Build, trust: Trust
+    ) -> tuple[bytes, bytes]:
         base = self.base(build)
         work = make_folder(_temporary(), "warpdeck-emulator-")
         try:
@@ -270,10 +279,12 @@ class Builder:
             self._run(
                 [*compiled, "-c", str(work / main), "-o", str(work / "kernel.o")], policy, source, trust
             )
+            kernel = sandbox.read_file(work / "kernel.o", _PROGRAM)
+            _refuse_names(source, kernel, (base / "runtime.o").read_bytes())
             objects = [str(work / "kernel.o"), str(base / "runtime.o")]
             linked = [self.compiler.path, *build.link_flags, *objects, "-o", str(work / "program")]
             self._run(linked, policy, source, trust)
-            return sandbox.read_file(work / "program", 256 << 20)
+            return sandbox.read_file(work / "program", _PROGRAM), kernel
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -283,6 +294,22 @@ class Builder:
             raise CandidateFault(Status.COMPILE_ERROR, f"{source.main}: the compiler {done.reason}")
         if done.returncode:
             raise complaint(done.stderr.decode(errors="replace"), source)
+
+
+def _refuse_names(source: Source, kernel: bytes, runtime: bytes) -> None:
+    """Raise CandidateFault for what a kernel takes from the host, or would give it."""
+    try:
+        foreign, taken = foreign_names(kernel), taken_names(kernel, runtime)
+    except ValueError as error:
+        raise CandidateFault(
+            Status.COMPILE_ERROR, f"{source.main}: the compiler wrote no object: {error}"
+        ) from None
+    if foreign:
+        what = f"{foreign[0]} isn't defined in it: it may be the host's, and a kernel has none of that"
+        raise CandidateFault(Status.COMPILE_ERROR, f"{source.main}: {what}")
+    if taken:
+        what = f"it defines {taken[0]}, a name of the host's library: name it otherwise"
+        raise CandidateFault(Status.COMPILE_ERROR, f"{source.main}: {what}")
 
 
 def _cache_folder() -> Path:

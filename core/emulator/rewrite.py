@@ -15,6 +15,7 @@ from .tokens import Token, tokens
 
 _OPEN, _CLOSE = "([{", ")]}"
 _STORAGE = ("__shared__", "static", "extern", "inline", "thread_local")
+_REFERENCE = '__attribute__((section(".wde_references")))'  # tells it from a variable of the kernel's own
 _ALIGN = ("alignas", "__align__", "__attribute__")
 
 
@@ -107,7 +108,7 @@ def _declaration(words: Sequence[Token], line: int, number: int, *, at_file_scop
         about = f'alignof({aligned}), "{name}", {line}'
         out.append(f"typedef {base} {stars} {kind}{array};")
         if at_file_scope:
-            out.append(f"static {kind}& {name} = wde_shared_at_file_scope<{kind}>({about});")
+            out.append(f"static {kind}& {name} {_REFERENCE} = wde_shared_at_file_scope<{kind}>({about});")
         else:
             out.append(f"static wde_key {key}; {kind}& {name} = wde_shared<{kind}>({key}, {about});")
     return " ".join(out)

@@ -133,6 +133,8 @@ def _directive(token: Token) -> None:
     name, rest = (found[1], found[2]) if found else ("", "")
     if name == "pragma" and not _pragma_allowed(rest):
         raise _fault(token, f"#pragma {rest.strip()} isn't available to kernels")
+    if name.isdigit():
+        raise _fault(token, "a line marker isn't available to kernels")
     if name in ("line", "ident", "sccs", "assert", "unassert", "embed", "import", "include_next"):
         raise _fault(token, f"#{name} isn't available to kernels")
     if name not in ("error", "warning", "include", "pragma"):

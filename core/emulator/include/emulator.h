@@ -27,7 +27,17 @@
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-#define __constant__
+// Read-only, as on a GPU: in sections of their own, since constants and variables can't share one, whose flags are
+// ours; the rest of the assembler's line becomes a comment.
+#define WDE_TEXT_OF(x) #x
+#define WDE_TEXT(x) WDE_TEXT_OF(x)
+#if defined(__aarch64__)
+#define WDE_COMMENT "//"
+#else
+#define WDE_COMMENT "#"
+#endif
+#define __constant__ \
+    __attribute__((section(".wde_constant" WDE_TEXT(__COUNTER__) ",\"a\",@progbits " WDE_COMMENT)))
 #define __managed__
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
