@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def peak_mb(pid: int) -> float:
     return int(found[1]) / 1000 if found else 0.0
 
 
+def started_by(pid: int) -> Iterator[int]:
+    """The processes that a process has, directly or not."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, file.read_text().split()):
+                yield child
+                yield from started_by(child)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="the LLM agent's loop with an instant model")
     parser.add_argument("--workload", default="gemm")
@@ -161,20 +171,21 @@ def main() -> None:
         )
         started = time.monotonic()
         run = launch.launch_run(spec)
-        peak = 0.0
+        peak = others = 0.0
         try:
             while run.process.poll() is None:
                 peak = max(peak, peak_mb(run.process.pid))
+                others = max([others, *map(peak_mb, started_by(run.process.pid))])
                 time.sleep(0.2)
         finally:  # it would outlive this process
             launch.stop_run(run.folder, process=run.process, grace_s=0)
         wall = time.monotonic() - started
     with SessionStore.open(run.folder) as store:
-        report(store, wall, peak)
+        report(store, wall, peak, others)
 
 
-def report(store: SessionStore, wall: float, peak: float) -> None:
-    """Print the figures as Markdown."""
+def report(store: SessionStore, wall: float, peak: float, others: float) -> None:
+    """Print the figures as Markdown; `peak`, `others`: MB of the run process, and of the largest it started."""
     events = list(store.events())
     if not any(e.kind == Kind.RESULT for e in events):
         sys.exit(f"the run has no result: {(store.folder / launch.LOG).read_text().strip()}")
@@ -214,7 +225,9 @@ def report(store: SessionStore, wall: float, peak: float) -> None:
         rest, without = measuring - hung, (measuring - hung) / (wall - hung)
         print(f"with the hung kernels' {hung:.1f} s as waste: {rest / wall:.1%}; without them: {without:.1%}")
     print(f"compiling, in other processes: {sum(e.data['compile_s'] for e in found):.1f} s")
-    print(f"largest resident size of the run process: {peak:.0f} MB (goal 1,000)\n")
+    print(
+        f"largest resident size of the run process: {peak:.0f} MB (goal 1,000); of one it started: {others:.0f}\n"
+    )
     print("| candidates | number | longest, from its first check to the end of its worker if it failed, s |")
     print("|---|--:|--:|")
     kinds: dict[str, list[float]] = {}
