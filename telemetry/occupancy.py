@@ -229,7 +229,9 @@ def _leaner(
     if fewer != registers:
         said.append(f"{registers - fewer} {_plural('register', registers - fewer)} fewer a thread ({fewer})")
     if less != shared:
-        said.append(f"{shared - less} bytes of shared memory fewer a block ({less})")
+        said.append(
+            f"{shared - less} {_plural('byte', shared - less)} of shared memory fewer a block ({less})"
+        )
     if ids != barriers:
         said.append(f"{barriers - ids} {_plural('barrier', barriers - ids)} fewer a block ({ids})")
     return Step(

@@ -279,8 +279,18 @@ def test_a_module_older_than_the_report_leaves_the_pages(ncu: Path, monkeypatch:
 
 def test_nothing_to_read_with(without_module: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(report.run, "_PLACES", ())
     error = _refused(REPORT)
     assert "ncu-report is not installed" in error.message and "pip install" in error.remedy
+
+
+def test_a_report_is_printed_by_the_tool_that_is_named(
+    ncu: Path, without_module: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`WARPDECK_NCU` names the tool for reading, too, where it isn't on the path."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("WARPDECK_NCU", str(ncu))
+    assert len(report.read(REPORT)) == 3
 
 
 def test_a_tool_that_fails_to_print(without_module: None, tmp_path: Path) -> None:

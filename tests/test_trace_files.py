@@ -268,6 +268,17 @@ def test_damaged_timelines_open_or_give_one_error(tmp_path: Path, kind: str, dat
     assert timeline.slices.row.max(initial=0) < timeline.warps.cta.size
 
 
+def test_numbers_without_end_are_refused(tmp_path: Path) -> None:
+    """`1e999` is valid JSON, and no time."""
+    path = tmp_path / "t.json"
+    chrome.write(decode(loops()), path)
+    found = json.loads(path.read_text())
+    found["otherData"]["warpdeck"]["clock"]["uncertainty_ns"] = 123456789.5
+    path.write_text(json.dumps(found).replace("123456789.5", "1e999"))
+    with pytest.raises(TraceError, match="lacks what a trace needs"):
+        store.open_timeline(path)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_cut_off_file_is_never_taken_for_a_whole_one(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"t.{kind}"

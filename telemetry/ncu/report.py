@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import without_secrets
-from . import pages
+from . import pages, run
 from .container import Container, inspect
 from .counters import Counters, HotSpot, Metric
 from .errors import NcuError, bad_report, explain, timed_out
@@ -53,7 +52,7 @@ def read(
         path: the report.
         metric_set: the set that was asked for; what it names and the report lacks is in `missing`.
         wanted: more quantities and counters that were asked for.
-        ncu: the program that prints the report where the module can't read it (None: the one on the PATH).
+        ncu: the program that prints the report where the module can't read it (None: as `run.find`).
         timeout_s: for each start of a reader.
 
     Raises NcuError: the report is damaged, cut short, foreign or without launches; there is nothing to read
@@ -69,9 +68,12 @@ def read(
         except _ModuleMissingError as error:
             reason = str(error)
     if launches is None:
-        program = ncu or shutil.which("ncu")
-        if program is None:
-            raise NcuError("report", f"{path} can't be read here: {reason}, and ncu was not found", _NEEDS)
+        try:
+            program = ncu or run.find()
+        except NcuError as error:
+            raise NcuError(
+                "report", f"{path} can't be read here: {reason}; {error.message}", _NEEDS
+            ) from None
         launches = read_pages(path, program, timeout_s)
     if len(launches) != container.results:
         raise bad_report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
@@ -105,6 +106,8 @@ _TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
 def _typed(value: Any, kind: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
     return value
 
 
