@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def report(store: SessionStore, wall: float, peak: float, others: float) -> None:
-    """Print the figures as Markdown; `peak`, `others`: MB of the run process, and of the largest it started."""
+    """Print the figures as Markdown. `peak`, `others`: MB of the run process, of the largest it started."""
     events = list(store.events())
     if not any(e.kind == Kind.RESULT for e in events):
         sys.exit(f"the run has no result: {(store.folder / launch.LOG).read_text().strip()}")
@@ -225,9 +225,8 @@ def report(store: SessionStore, wall: float, peak: float, others: float) -> None
         rest, without = measuring - hung, (measuring - hung) / (wall - hung)
         print(f"with the hung kernels' {hung:.1f} s as waste: {rest / wall:.1%}; without them: {without:.1%}")
     print(f"compiling, in other processes: {sum(e.data['compile_s'] for e in found):.1f} s")
-    print(
-        f"largest resident size of the run process: {peak:.0f} MB (goal 1,000); of one it started: {others:.0f}\n"
-    )
+    print(f"largest resident size of the run process: {peak:.0f} MB (goal 1,000)")
+    print(f"of a process that it started: {others:.0f} MB\n")
     print("| candidates | number | longest, from its first check to the end of its worker if it failed, s |")
     print("|---|--:|--:|")
     kinds: dict[str, list[float]] = {}
