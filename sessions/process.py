@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 LOG = "run.log"  # in a session's folder: what the run process printed; nothing, if all is well
@@ -86,12 +87,15 @@ def move_to(folder: Path) -> None:
 def main() -> int:
     """Run the sessions. Returns the process' exit code."""
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in (_CUDA, _LIBRARY):
+    cuda = bool(arguments) and arguments[0] in (_CUDA, _LIBRARY)
+    if cuda:
         from ..core import server_process
 
         server_process.begin(library=arguments.pop(0) == _LIBRARY)
     from . import runner
 
+    if cuda:
+        import_module("..core.devices.cuda", __package__)  # before there is something to run, not when it is opened
     if arguments == [_WAIT]:
         line = sys.stdin.readline()
         if not line:

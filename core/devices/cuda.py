@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class CudaDevice:
         # The GPU's lock is taken late, and given back last: until then workers end.
         self._lock = self._resources.enter_context(contextlib.ExitStack())
         try:
+            nvml_starts = threading.Thread(target=nvml.driver_version, daemon=True)  # as long as CUDA does
+            nvml_starts.start()
             self.plans = plans or self._resources.enter_context(Plans())
             self._server = self._resources.enter_context(ForkServer())
             self.pool = self._resources.enter_context(CompilePool())
@@ -64,6 +67,7 @@ class CudaDevice:
             if ahead:
                 self.vendor.begin()
             first = self._first(spare=ahead > 0)
+            nvml_starts.join()
             with self.workers.timing():
                 self.info = self._describe(first)
             self.workers.most = min(_MOST_SPARES, 1 + self.limits["memory_bytes"] // _SPARE_BYTES)
