@@ -95,7 +95,7 @@ def main() -> int:
     from . import runner
 
     if cuda:
-        import_module("..core.devices.cuda", __package__)  # before there is something to run, not when it is opened
+        import_module("..core.devices.cuda", __package__)  # not when it is opened
     if arguments == [_WAIT]:
         line = sys.stdin.readline()
         if not line:
