@@ -6,12 +6,14 @@ from typing import Any
 
 from textual.theme import Theme
 
+from .settings import THEMES as SETTABLE
+
 # The palette of Okabe and Ito (2008), told apart with any of the common colour-vision deficiencies:
 # good is bluish green, bad vermillion, and nothing is told by red against green.
 _ORANGE, _SKY, _GREEN, _YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
 _BLUE, _VERMILLION, _PURPLE = "#0072b2", "#d55e00", "#cc79a7"
 
-_NAMES = ("dark", "light", "high-contrast", "colour-blind")
+_NAMES = tuple(SETTABLE)
 # fmt: off
 _ROLES = {
     "primary":    ("#6cb6ff", "#0a5ca8", "#8cd0ff", _SKY),

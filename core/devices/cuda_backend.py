@@ -19,6 +19,7 @@ from .base import Paired, floor_ms
 from .codes import Codes
 from .judging import Judge
 from .pairing import Pairs
+from .parts import Parts
 from .probe import Probe
 from .profiler import LiveProfiler
 from .quick import Quick
@@ -52,13 +53,11 @@ class CudaBackend:
         self._watch = Watch(device.info.uuid or "", allow_shared=allow_shared)
         self._session = Session(device.workers, workload, self._ready.plan, self._watch, vendor=device.vendor)
         self._codes = Codes(workload, device.pool, device.cc, device.limits)
-        parts = (self._session, self._codes)
-        self._judge = Judge(
-            workload, self._ready, *parts, ahead=2 * device.pool.workers, want=device.workers.want
-        )
-        self._quick = Quick(workload, self._ready, *parts, self._judge.worker)
-        self._pairs = Pairs(workload, self._ready, *parts)
-        self._rounds = Rounds(*parts)
+        parts = Parts(workload, self._ready, self._session, self._codes)
+        self._judge = Judge(parts, ahead=2 * device.pool.workers, want=device.workers.want)
+        self._quick = Quick(parts, self._judge.worker)
+        self._pairs = Pairs(parts)
+        self._rounds = Rounds(self._session, self._codes)
         self._vendor = VendorTimes(workload, self._session, device.vendor)
         self._counters: dict[tuple[str, str, CacheMode], Counters | NcuFailure] = {}
 

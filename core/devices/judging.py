@@ -8,16 +8,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..check.ahead import ReadyPlan
 from ..check.flags import Flag, notes, ptx_flags, refusal
 from ..errors import UsageError
 from ..model import Candidate, Case, CheckResult, Evaluation, Measurement, Protocol, Role, Status, Trust
 from ..toolchain import Compiled, CompileError
 from ..worker import WorkerFault, WorkerHandle
-from ..worker.session import Code, Session
-from ..workload import Workload
+from ..worker.session import Code
 from .cases import applicable, foreign
-from .codes import Codes
+from .parts import Parts
 
 
 @dataclass
@@ -31,28 +29,12 @@ class Judge:
     """Judges candidates one after the other, each distinct binary once.
 
     Args:
-        workload: whose candidates.
-        ready: inputs, references and correctness cases.
-        session: runs them in workers.
-        codes: has their machine code.
         ahead: how many candidates are submitted for compiling before the first of them is judged.
         want: have so many contexts ready.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        ready: ReadyPlan,
-        session: Session,
-        codes: Codes,
-        *,
-        ahead: int,
-        want: Callable[[int], None],
-    ) -> None:
-        self._workload = workload
-        self._ready = ready
-        self._session = session
-        self._codes = codes
+    def __init__(self, parts: Parts, *, ahead: int, want: Callable[[int], None]) -> None:
+        self._workload, self._ready, self._session, self._codes = parts
         self._ahead = ahead
         self._want = want
         self._measured: dict[Any, Evaluation] = {}  # by binary and launches

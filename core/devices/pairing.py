@@ -7,34 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ..check.ahead import ReadyPlan
 from ..errors import WarpdeckError
 from ..model import CacheMode, Candidate, Case
 from ..worker import WorkerFault, WorkerHandle
-from ..worker.session import Session
-from ..workload import Workload
 from .base import Paired
 from .cases import foreign
-from .codes import Codes
+from .parts import Parts
 
 _WARMUP = 10
 
 
 class Pairs:
-    """Keeps the context of comparisons that follow each other.
+    """Keeps the context of comparisons that follow each other."""
 
-    Args:
-        workload: whose candidates.
-        ready: inputs and references.
-        session: runs them in workers.
-        codes: has their machine code.
-    """
-
-    def __init__(self, workload: Workload, ready: ReadyPlan, session: Session, codes: Codes) -> None:
-        self._workload = workload
-        self._ready = ready
-        self._session = session
-        self._codes = codes
+    def __init__(self, parts: Parts) -> None:
+        self._workload, self._ready, self._session, self._codes = parts
         self._pair: tuple[Any, WorkerHandle] | None = None  # which pairs it is for, and their worker
 
     def compare(

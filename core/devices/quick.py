@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..check.ahead import ReadyPlan
 from ..errors import UsageError, WarpdeckError
 from ..model import CacheMode, Candidate, Case, Status
 from ..toolchain import CompileError
 from ..worker import WorkerFault, WorkerHandle
-from ..worker.session import Session
-from ..workload import Workload
 from .cases import foreign
-from .codes import Codes
+from .parts import Parts
 
 _EMPTY = np.empty(0)
 
@@ -25,25 +22,11 @@ class Quick:
     """Remembers, of each candidate and case, what the worker needs and whether it failed.
 
     Args:
-        workload: whose candidates.
-        ready: inputs and references.
-        session: runs them in workers.
-        codes: has their machine code.
         worker: the worker that a candidate may use.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        ready: ReadyPlan,
-        session: Session,
-        codes: Codes,
-        worker: Callable[[Candidate], WorkerHandle],
-    ) -> None:
-        self._workload = workload
-        self._ready = ready
-        self._session = session
-        self._codes = codes
+    def __init__(self, parts: Parts, worker: Callable[[Candidate], WorkerHandle]) -> None:
+        self._workload, self._ready, self._session, self._codes = parts
         self._worker = worker
         self._payloads: dict[tuple[str, str, CacheMode, int], dict[str, Any]] = {}
         self._failed: dict[tuple[str, str], Status] = {}
