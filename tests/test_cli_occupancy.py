@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,15 @@ def test_mistakes_are_usage_errors(arguments: tuple[str, ...], said: str) -> Non
     done = warpdeck("occupancy", *arguments)
     assert done.returncode == ExitCode.USAGE
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["occupancy", "sass"])
+def test_a_package_that_is_not_installed_is_told_as_every_command_tells_it(
+    command: str, tmp_path: Path
+) -> None:
+    absent = tmp_path / "numba"
+    absent.mkdir()
+    (absent / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'numba'\", name='numba')")
+    said = warpdeck(command, "softmax", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert said.returncode == ExitCode.USAGE, said.stderr
+    assert "pip install 'warpdeck[cuda]'" in said.stderr and len(said.stderr.splitlines()) == 1

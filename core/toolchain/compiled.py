@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...telemetry.occupancy import LIMITS, MAX_BLOCK, Occupancy, max_threads_per_block, occupancy
-from ..errors import WarpdeckError
+from ..errors import ExitCode, WarpdeckError
 from ..model import Launch, Resources, Value
 from .cache import pack, unpack
 from .cubin import KernelInfo
@@ -27,7 +27,10 @@ class CompileError(WarpdeckError):
 
 
 class ToolchainError(WarpdeckError):
-    """The compiler itself is missing or unusable here: no candidate could compile."""
+    """The compiler itself is missing or unusable here: no candidate could compile. As for every package that
+    a command needs and that isn't installed, the exit code is that of `UsageError`."""
+
+    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True)
