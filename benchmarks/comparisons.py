@@ -2,8 +2,11 @@
 
     python benchmarks/comparisons.py [--device cuda:0] [--same 1000] [--slower 200]
 
-Every comparison is a whole `Backend.compare`: interleaved samples, as many blocks as `stats.blocks_for` asks
-for. Goals: wins in at most 1% of the A/A comparisons; the slowdown found (verdict `loss`) in at least 90%.
+Every comparison is a whole `Bench.compare`, as a search makes them and finalists are ranked by: interleaved
+samples of every case, as many blocks as `stats.blocks_for_mean` asks for. Goals: wins in at most 1% of the
+A/A comparisons; the slowdown found (verdict `loss`) in at least 90%. A finalist is taken to be slower than
+the best without being compared with it where both comparisons with the baseline leave no doubt
+(`stats.through`): how often two A/A comparisons in a row would say so of equals is counted, too.
 """
 
 from __future__ import annotations
@@ -12,16 +15,41 @@ import argparse
 import json
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
-from warpdeck.core.bench import performance_cases
-from warpdeck.core.model import CacheMode, Protocol
-from warpdeck.core.stats import blocks_for, paired_speedup
+from warpdeck.core.bench import Bench, performance_cases
+from warpdeck.core.model import CacheMode, Evaluation, Protocol
+from warpdeck.core.stats import Speedup, through
 from warpdeck.kernels import load_workload
 from warpdeck.kernels.recordings import open_device
 
 REPEAT = Path(__file__).parent / "workloads" / "repeat"
-SAME = [("softmax", 1024), ("reduction", 512), ("gemm", 256), ("softmax", 256)]
+SAME = [
+    ("softmax", (1024,)),
+    ("reduction", (512,)),
+    ("gemm", (256,)),
+    ("softmax", (256,)),
+    ("reduction", (256, 512, 1024)),
+]
+CACHES = (CacheMode.COLD, CacheMode.HOT)
+
+
+def compared(bench: Bench, a: Evaluation, b: Evaluation, count: int) -> list[Speedup]:
+    """`count` comparisons, with a line on what they took and said."""
+    start = time.perf_counter()
+    found = [bench.compare(a, b) for _ in range(count)]
+    each_ms = (time.perf_counter() - start) / max(count, 1) * 1e3
+    sizes = " ".join(case.name for case in bench.cases)
+    blocks = Counter(speedup.blocks for speedup in found)
+    told = f"{bench.workload.name:9} {sizes:12} {bench.protocol.cache:4}"
+    print(f"  {told} {max(blocks, default=0):4} blocks {each_ms:6.1f} ms each  {verdicts(found)}", flush=True)
+    return found
+
+
+def verdicts(found: list[Speedup]) -> dict[str, int]:
+    """How many of each."""
+    return dict(Counter(str(speedup.verdict) for speedup in found))
 
 
 def main() -> None:
@@ -31,56 +59,40 @@ def main() -> None:
     parser.add_argument("--slower", type=int, default=200)
     options = parser.parse_args()
     device = open_device(options.device)
-    report: dict[str, object] = {"device": device.info.label}
-    totals: Counter[str] = Counter()
     print(f"A/A, {device.info.label}")
-    for name, size in SAME:
-        for cache in (CacheMode.COLD, CacheMode.HOT):
-            workload = load_workload(name)
-            cases = performance_cases(workload, [size])
-            backend = device.prepare(workload, space="classic", cases=cases, seed=1)
-            baseline = workload.baseline("classic")
-            first = backend.evaluate(baseline, cases, Protocol(cache=cache))
-            blocks = blocks_for(first.measurements[0].samples_ms)
-            counts: Counter[str] = Counter()
-            start = time.perf_counter()
-            for _ in range(options.same // (len(SAME) * 2)):
-                paired = backend.compare(baseline, baseline, cases[0], cache, blocks=blocks)
-                counts[str(paired_speedup(paired.a_ms, paired.b_ms).verdict)] += 1
-            took = time.perf_counter() - start
-            each_ms = took / max(counts.total(), 1) * 1e3
-            print(f"  {name:9} {size:5} {cache:4} {blocks:4} blocks {each_ms:6.1f} ms each  {dict(counts)}")
-            totals += counts
-            backend.close()
-    share = totals["win"] / totals.total()
-    print(f"  all: {dict(totals)}; wins {share:.2%} (goal: at most 1%)")
-    report["same"] = dict(totals)
+    same: list[Speedup] = []
+    doubted: list[Speedup] = []
+    for name, sizes in SAME:
+        workload = load_workload(name)
+        for cache in CACHES:
+            cases = performance_cases(workload, sizes)
+            bench = Bench(workload, device, space="classic", cases=cases, protocol=Protocol(cache), seed=1)
+            baseline = bench.baseline()
+            found = compared(bench, baseline, baseline, options.same // (len(SAME) * len(CACHES)))
+            same += found
+            doubted += [through(b, a) for a, b in pairwise(found)]
+            bench.close()
+    wins = verdicts(same).get("win", 0) / max(len(same), 1)
+    print(f"  all: {verdicts(same)}; wins {wins:.2%} (goal: at most 1%)")
+    print(f"  through the baseline, {len(doubted)} times: {verdicts(doubted)}")
 
+    print("injected slowdown")
     workload = load_workload(REPEAT)
-    cases = performance_cases(workload, [])
-    space = next(iter(workload.spaces))
-    backend = device.prepare(workload, space=space, cases=cases, seed=1)
-    fast, slow = (workload.candidate(space, {"REPEAT": n}) for n in (1000, 1020))
-    found: Counter[str] = Counter()
-    ratios = []
-    evaluations = [backend.evaluate(c, cases, Protocol()) for c in (fast, slow)]
-    print("injected:", [(str(e.status), e.message, e.score_ms) for e in evaluations])
-    blocks = blocks_for(evaluations[0].measurements[0].samples_ms)
-    for i in range(options.slower):
-        cache = (CacheMode.COLD, CacheMode.HOT)[i % 2]
-        paired = backend.compare(fast, slow, cases[0], cache, blocks=blocks)
-        speedup = paired_speedup(paired.a_ms, paired.b_ms)
-        ratios.append(1 / speedup.ratio - 1)
-        found[str(speedup.verdict)] += 1
-    ratios.sort()
-    middle = ratios[len(ratios) // 2]
-    share = found["loss"] / found.total()
-    print(f"  injected slowdown, {blocks} blocks: measured {middle:.2%} (median), verdicts {dict(found)}")
-    print(f"  found {share:.1%} (goal: at least 90%)")
-    report["slower"] = dict(found)
-    backend.close()
+    slower: list[Speedup] = []
+    for cache in CACHES:
+        cases = performance_cases(workload, [])
+        space = next(iter(workload.spaces))
+        bench = Bench(workload, device, space=space, cases=cases, protocol=Protocol(cache), seed=1)
+        fast, slow = (bench.evaluate({"REPEAT": n}) for n in (1000, 1020))
+        slower += compared(bench, fast, slow, options.slower // len(CACHES))
+        bench.close()
     device.close()
-    print(json.dumps(report))
+    ratios = sorted(1 / speedup.ratio - 1 for speedup in slower)
+    share = verdicts(slower).get("loss", 0) / max(len(slower), 1)
+    print(f"  measured {ratios[len(ratios) // 2]:.2%} (median), {verdicts(slower)}")
+    print(f"  found {share:.1%} (goal: at least 90%)")
+    report = {"same": verdicts(same), "through": verdicts(doubted), "slower": verdicts(slower)}
+    print(json.dumps({"device": device.info.label, **report}))
 
 
 if __name__ == "__main__":
