@@ -383,6 +383,9 @@ def test_occupancy_names_every_limiter() -> None:
         "occupancy 24%, at most 25%, limited by registers (128 a thread) and shared memory (99.3 kB a block)"
     )
     assert said.evidence["limit_registers"] == 2 and said.evidence["registers"] == 128
+    few = one(replace(counters, metrics={**counters.metrics, "waves": Metric(0.65, "wave")}), "occupancy")
+    assert few.text == "occupancy 24%, at most 25%, which 0.65 waves of blocks don't fill"
+    assert few.evidence["waves"] == 0.65 and "limit_registers" not in few.evidence
     assert "occupancy" not in kinds(made(achieved_occupancy=20.0))  # without the possible one no claim
     assert said.weight > one(made(achieved_occupancy=50.0, theoretical_occupancy=50.0), "occupancy").weight
 

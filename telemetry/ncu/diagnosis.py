@@ -176,14 +176,17 @@ def _occupancy(counters: Counters) -> Iterator[Diagnosis]:
         return
     achieved, possible = known["achieved_occupancy"], known["theoretical_occupancy"]
     waves = counters.value("waves")
-    # With less than a wave the blocks are few: that is another sentence.
+    # With less than a wave the blocks are few, and no resource of the SM is what lacks.
     gap = achieved / possible < OCCUPANCY_GAP and (waves is None or waves >= 1.0)
     if possible >= 99.5 and not gap:
         return
     evidence: dict[str, float | str] = dict(known)
     text = f"occupancy {_pct(achieved)}, at most {_pct(possible)}"
     limits = {name: value for name in _LIMITS if (value := counters.value(name)) is not None}
-    if possible < 99.5 and limits:
+    if waves is not None and 0 < waves <= 1.0 - TAIL_SHARE:
+        text += f", which {waves:.2f} waves of blocks don't fill"
+        evidence["waves"] = waves
+    elif possible < 99.5 and limits:
         least = min(limits.values())
         reasons = []
         for name in (name for name, value in limits.items() if value == least):
