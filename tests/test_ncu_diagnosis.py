@@ -216,12 +216,28 @@ def test_all_traffic_in_caches_has_no_intensity() -> None:
 
 def test_operations_of_tensor_cores_are_not_claimed() -> None:
     values = dict(flops_fp32=1e9, flops_fp16=0.0, dram_bytes=1e9, **PEAKS)
-    busy = roofline.point(made(**values, tensor_active_pct=1.0))
-    moves = roofline.point(made(**values, tensor_active_pct=0.99))
+    busy = roofline.point(made(**values, tensor_active_pct=5.0))
+    moves = roofline.point(made(**values, tensor_active_pct=4.99))
     assert busy is not None and "tensor_operations" in busy.missing
     assert moves is not None and "tensor_operations" not in moves.missing
-    assert "roofline" not in kinds(made(**values, tensor_active_pct=1.0))
-    assert "roofline" in kinds(made(**values, tensor_active_pct=0.99))
+    assert "roofline" not in kinds(made(**values, tensor_active_pct=5.0))
+    assert "roofline" in kinds(made(**values, tensor_active_pct=4.99))
+
+
+@pytest.mark.parametrize(
+    ("sass", "matrix"),
+    [
+        ("HMMA.16816.F32 R4, R8, R12, R4", True),
+        ("HGMMA.64x128x16.F32 R24, gdesc[UR4], R24", True),
+        ("IMMA.16832.S8.S8 R4, R8.ROW, R12.COL, R4", True),
+        ("UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8]", True),
+        ("HFMA2.MMA R3, -RZ, RZ, 0, 0", False),  # a register set to 0
+        ("FFMA R3, R4, R5, R6", False),
+    ],
+)
+def test_the_machine_code_tells_tensor_cores_from_moves(sass: str, matrix: bool) -> None:
+    counters = made(spot(3, 9, sass=sass), tensor_active_pct=4.0 if matrix else 40.0)
+    assert (roofline.tensor_cores(counters) is not None) == ("tensor" in kinds(counters)) == matrix
 
 
 def test_speed_of_light_has_all_bars_or_reasons(real: list[Counters]) -> None:
@@ -424,7 +440,7 @@ def test_few_blocks_say_how_few() -> None:
         ("divergence", {"active_threads_per_inst": 23.9}, {"active_threads_per_inst": 24.0}),
         ("uncoalesced", {"global_load_efficiency": 79.9}, {"global_load_efficiency": 80.0}),
         ("uncoalesced", {"global_store_efficiency": 79.9}, {"global_store_efficiency": 80.0}),
-        ("tensor", {"tensor_active_pct": 1.0}, {"tensor_active_pct": 0.9}),
+        ("tensor", {"tensor_active_pct": 5.0}, {"tensor_active_pct": 4.9}),
         (
             "bank_conflicts",
             {"shared_bank_conflicts": 1.0, "bank_conflict_pct": 10.0},

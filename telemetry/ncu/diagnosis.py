@@ -308,8 +308,8 @@ def _divergence(counters: Counters) -> Iterator[Diagnosis]:
 
 
 def _tensor(counters: Counters) -> Iterator[Diagnosis]:
-    active = counters.value("tensor_active_pct")
-    if active is not None and active >= roofline.TENSOR_PCT:
+    active = roofline.tensor_cores(counters)
+    if active is not None:
         text = f"tensor cores work in {_pct(active)} of the cycles"
         yield Diagnosis("tensor", text, {"tensor_active_pct": active}, 12.0)
 

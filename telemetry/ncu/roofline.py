@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from .counters import Counters
 
 _KINDS = ("fp32", "fp64", "fp16")
-TENSOR_PCT = 1.0  # below this, tensor activity is that of moves that share the pipe
+TENSOR_PCT = 5.0  # below this, tensor activity may be that of half-precision moves, which share the pipe
+_MATRIX = re.compile(r"\b(?:[A-Z]*GMMA|[HIDQBO]MMA|UTC\w*MMA)\b")  # not HFMA2.MMA, which is none
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def point(counters: Counters) -> Roofline | None:
     moved = get("dram_bytes")
     if flops is None and moved is None:
         return None
-    if (tensor := counters.value("tensor_active_pct")) is not None and tensor >= TENSOR_PCT:
+    if tensor_cores(counters) is not None:
         missing["tensor_operations"] = "operations of the tensor cores are not counted"
     peak_flops = _measured(counters, "fp32_tflops", 1e12) if kind == "fp32" else None
     peak_bytes = _measured(counters, "dram_gbs", 1e9)
@@ -129,6 +131,16 @@ def point(counters: Counters) -> Roofline | None:
         memory_measured=memory_measured,
         missing=missing,
     )
+
+
+def tensor_cores(counters: Counters) -> float | None:
+    """Cycles in which the tensor cores worked, in percent; None if they did not, as far as can be told."""
+    active = counters.value("tensor_active_pct")
+    if not active:
+        return None
+    if counters.hotspots:
+        return active if any(_MATRIX.search(spot.sass) for spot in counters.hotspots) else None
+    return active if active >= TENSOR_PCT else None
 
 
 def _measured(counters: Counters, name: str, unit: float) -> float | None:
