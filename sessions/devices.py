@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -17,6 +17,8 @@ from ..core.errors import NoDeviceError, WarpdeckError
 from ..core.server_process import has_driver
 from ..kernels.imported import open_workload
 from ..kernels.recordings import open_device
+from ..telemetry.readings import Snapshot
+from ..telemetry.sampler import Sampler
 from .spec import RunSpec
 
 EMULATED = "cpu"
@@ -35,6 +37,7 @@ class SharedDevice:
         self._coming = list(specs)
         self._device: Device | None = None
         self._asked: tuple[str, bool] | None = None
+        self._sampler: Sampler | None = None
         self._plans: Plans | None = None
         self._leaving: Future[None] | None = None
         self._ahead: Future[None] | None = None
@@ -93,6 +96,15 @@ class SharedDevice:
         if self._same() and isinstance(self._device, CudaDevice):
             self._device.workers.want(2)  # one to measure in, one to compare in
 
+    def sampler(self, sink: Callable[[Snapshot], None], problem: Callable[[str], None]) -> Sampler:
+        """What reads the GPU of the open device, for all runs on it: to start NVML takes as long as many
+        measurements. From now on it tells these."""
+        assert self._device is not None
+        if self._sampler is None:
+            self._sampler = Sampler(self._device.info.uuid or "", sink)
+        self._sampler.tell(sink, problem)
+        return self._sampler
+
     def leave(self) -> None:
         """A run has ended well: begin to close its device, unless the next one needs it."""
         if not self._same():
@@ -111,6 +123,9 @@ class SharedDevice:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.result()
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
         device, self._device = self._device, None
         if device is not None:
             device.close()

@@ -207,15 +207,14 @@ class _Run:
         with ExitStack() as stack:
             stack.push(self._leave_device)
             device = self._device.open(spec)
-            sampler = Sampler(
-                device.info.uuid or "", self._sample, problem=lambda text: self._message("warning", text)
-            )
+            sampler = self._device.sampler(self._sample, lambda text: self._message("warning", text))
+            stack.callback(sampler.tell, lambda snapshot: None)
             bench = self._bench(spec, device, sampler)
             stack.callback(bench.close)
             told = self._restore(bench)
             self._start(spec, bench)
             if not bench.device.recorded:
-                stack.enter_context(sampler)
+                sampler.start()
             report = self._search(spec, bench, told, control)
             self._log.flush()
             if report.reason != "stopped":

@@ -69,6 +69,10 @@ class Sampler:
             thread.join(timeout_s)
         self._threads.clear()
 
+    def tell(self, sink: Callable[[Snapshot], None], problem: Callable[[str], None] | None = None) -> None:
+        """From now on tell these."""
+        self._sink, self._problem = sink, problem
+
     def paused(self) -> _Pause:
         """Context manager (may nest, from any thread): no NVML call runs inside it."""
         return _Pause(self)

@@ -100,6 +100,18 @@ def test_it_reads_and_stands_still_while_paused(driver: Path) -> None:
     assert calls(driver) == before
 
 
+def test_one_process_reads_for_one_run_after_the_other(driver: Path) -> None:
+    first: list[Snapshot] = []
+    second: list[Snapshot] = []
+    with Sampler("GPU-1", first.append, interval_s=0.001) as sampler:
+        until(lambda: first)
+        with sampler.paused():
+            sampler.tell(second.append)
+            told, pid = len(first), sampler.pid
+        until(lambda: second)
+        assert (len(first), sampler.pid) == (told, pid)
+
+
 def test_starting_the_process_touches_no_driver(driver: Path, helper: Helper) -> None:
     helper.prepare()
     time.sleep(0.05)
@@ -113,7 +125,7 @@ def test_a_hang_is_killed_and_reading_goes_on(driver: Path, helper: Helper) -> N
     (driver / "hang").write_text("nvmlDeviceGetUtilizationRates")
     began = time.monotonic()
     assert helper.ask("fast") is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     (driver / "hang").unlink()
     assert (helper.ask("fast") or {})["gpu_util"] == 7
     assert first is not None and helper.pid not in (None, first)
@@ -145,7 +157,7 @@ def test_a_driver_that_always_hangs_is_told_once_and_never_blocks_a_measurement(
         until(lambda: calls(driver))
         began = time.monotonic()
         with sampler.paused():
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 30
         sampler._helper._starts = 3  # the next failure is the last
         until(lambda: said)
     assert said == ["NVML doesn't answer; there are no readings of the GPU any more"]
@@ -167,4 +179,4 @@ def test_the_process_ends_with_the_one_that_reads(driver: Path, helper: Helper) 
     process = helper._process
     assert process is not None and process.stdin is not None
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
