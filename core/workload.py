@@ -19,7 +19,6 @@ from .errors import UsageError, WarpdeckError
 from .expr import compile_expr, near
 from .model import Candidate, Case, Config, Launch, Role, Trust
 from .space import SearchSpace, value_text
-from .staying import staying, stays
 from .tensors import FUNCTIONS, on_tensors, uses_torch
 
 MAX_BYTES = 64 * 2**30  # of one case's buffers together
@@ -344,9 +343,8 @@ class Workload:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with staying():
-                spec.loader.exec_module(module)
-        except (Exception, SystemExit) as e:  # a script that ends itself must not end us
+            spec.loader.exec_module(module)
+        except BaseException as e:  # a script that ends itself must not end us
             hint = '; install it: pip install "warpdeck[rl]", or torch alone' if _lacks_torch(e) else ""
             raise UsageError(f"{path}: {type(e).__name__}: {e}{hint}".rstrip(": ")) from e
         reference: Callable[..., Any] | None = getattr(module, "reference", None)
@@ -356,9 +354,7 @@ class Workload:
         for name in (*FUNCTIONS, "make_inputs"):
             function = getattr(module, name, None)
             if callable(function):
-                setattr(
-                    module, name, stays(on_tensors(function) if tensors and name in FUNCTIONS else function)
-                )
+                setattr(module, name, on_tensors(function) if tensors and name in FUNCTIONS else function)
         return module
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 import subprocess
@@ -21,7 +20,6 @@ from warpdeck.core.check import POOL, CheckPlan, compare, covering_configs, deri
 from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
 from warpdeck.core.model import Case, Role, Status
 from warpdeck.core.space import SearchSpace
-from warpdeck.core.staying import stays
 from warpdeck.core.workload import Tolerance, Workload
 from warpdeck.kernels import list_workloads, load_workload
 
@@ -125,9 +123,9 @@ def test_sixteen_million_elements_take_a_fraction_of_a_second():
 
 
 def _seconds(function):
-    start = time.perf_counter()
+    start = time.process_time()
     function()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 # -- inputs ----------------------------------------------------------------------------------------
@@ -377,9 +375,12 @@ PRODUCT = "{ product = 1e-6 }"
         ("reference = 3", None, "no function reference"),
         ("def reference(x):\n    return x\nraise SystemExit(0)", None, "SystemExit: 0"),
         ("def reference(x):\n    raise SystemExit(0)", None, "reference failed on case '64': SystemExit"),
-        ("import os\nos._exit(3)\ndef reference(x):\n    return x", None, r"called os\._exit\(3\)"),
-        ("import os\ndef reference(x):\n    os._exit(3)", None, r"reference failed.*called os\._exit\(3\)"),
-        ("from os import _exit\ndef reference(x):\n    _exit(0)", None, r"called os\._exit\(0\)"),
+        ("import os\nos._exit(3)\ndef reference(x):\n    return x", None, "exit code 3 while importing it"),
+        (
+            "from os import _exit\ndef reference(x):\n    _exit(0)",
+            None,
+            "exit code 0 while computing case '64'",
+        ),
         ("def reference(x):\n    return x * 2", PRODUCT, "needs operands"),
         ("def reference(x):\n    return x + 1j", None, "the type complex128.*real numbers"),
         ("def reference(x):\n    return x.astype(object)", None, "the type object.*real numbers"),
@@ -434,13 +435,15 @@ def test_a_reference_that_crashes_or_never_ends_is_told(tmp_path, monkeypatch, b
 
 
 def test_draws_that_are_asked_for_come_before_those_that_are_only_expected(tmp_path):
-    workload = user_workload(tmp_path, "import time\ndef reference(x):\n    time.sleep(0.05)\n    return x")
+    log = tmp_path / "drawn"
+    count = f"open({str(log)!r}, 'a').write('x')"
+    text = f"import time\ndef reference(x):\n    time.sleep(0.05)\n    {count}\n    return x"
+    workload = user_workload(tmp_path, text)
     cases = [Case(str(n), Role.CORRECTNESS, {"n": n}) for n in range(64, 74)]
     with plan(workload, *cases) as p:
         p.order([(case, k) for case in cases for k in range(POOL)])
-        started = time.monotonic()
         p.inputs(cases[-1], 3)
-        assert time.monotonic() - started < 1  # of 2 s
+        assert len(log.read_text()) < 20  # of 40
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04 no zip", b"\x80\x04]"])
@@ -545,17 +548,3 @@ def test_covering_configs_reach_every_value():
         (k, c[k]) for c in configs for k in space.knobs
     }
     assert covering_configs(space, configs[:64]) == configs[:64]
-
-
-def test_only_code_that_is_to_stay_stays() -> None:
-    def forked() -> int:
-        child = os.fork()
-        if child == 0:
-            os._exit(7)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    assert stays(forked)() == 7
-    with pytest.raises(SystemExit, match=r"os\._exit\(5\)"):
-        stays(lambda: os._exit(5))()
-    code = "import os\nfrom warpdeck.core.staying import stays\nstays(int)()\nos._exit(9)\n"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 9

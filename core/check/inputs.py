@@ -101,7 +101,7 @@ class InputData:
             made = self.make_inputs(case, rng)
         except WarpdeckError:  # the sandbox's own
             raise
-        except (Exception, SystemExit) as e:
+        except BaseException as e:
             raise UsageError(f"{path}: make_inputs failed on case {case.name!r}: {told(e)}") from e
         if not isinstance(made, Mapping):
             raise UsageError(f"{path}: make_inputs must return {{name: array}}, got {type(made).__name__}")

@@ -194,7 +194,7 @@ class References:
                 return function(**chosen)
         except WarpdeckError:  # the sandbox's own
             raise
-        except (Exception, SystemExit) as e:
+        except BaseException as e:
             raise UsageError(
                 f"{self.path}: {function.__name__} failed on case {case.name!r}: {told(e)}"
             ) from e
