@@ -70,7 +70,6 @@ ReadOnly = Annotated[
 
 MAX_SECONDS = 86_400  # of any time limit; more than a day is a mistake
 PROFILES = (".ncu-rep", ".counters.json.gz", ".counters.json")  # Nsight Compute's reports, and our profiles
-DEFAULT_SIZE = 1024  # the size that every bundled workload is recorded at
 
 
 def pairs(texts: Sequence[str] | None, option: str = "--knob") -> dict[str, str]:

@@ -12,7 +12,6 @@ from ..core.errors import UsageError
 from ..core.expr import near
 from ..sessions.budgets import DEFAULT_AGENT
 
-CODE_AGENTS = ("llm", "ladder")  # they run CUDA C++ sources, which no recording can
 PARTS = ("description", "signature", "reference", "initial_kernel", "input_cases")
 # The LLM agent's settings by their names here; the others are the agent's own.
 LLM_FLAGS = {

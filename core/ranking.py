@@ -62,13 +62,12 @@ class CaseResult:
 @dataclass(frozen=True)
 class Finalist:
     """A re-measured candidate: its evaluation, its speedup over the baseline, its time beside it (the cases'
-    geometric mean, ms), and how it stands to the best."""
+    geometric mean, ms), and whether it may be as good as the best."""
 
     evaluation: Evaluation
     speedup: Speedup | None  # None, as `paired_ms`, on a device that times nothing
     paired_ms: float | None
     tied: bool
-    against_best: Speedup | None = None  # None for the best itself
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `finalists`."""
@@ -279,7 +278,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
             versus = speedup_of(beside)
         tied = versus.verdict is not Verdict.LOSS
         time = _time(pairs) if pairs else _baseline_time(best_pairs)
-        finalists.append(Finalist(evaluation, speedup, time, tied, versus))
+        finalists.append(Finalist(evaluation, speedup, time, tied))
     tied_codes = {identity(f.evaluation) for f in finalists if f.tied}
     alike = [e for e in evaluations if e.status is Status.OK and identity(e) in tied_codes]
     vendor = bench.vendor()

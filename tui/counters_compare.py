@@ -32,11 +32,6 @@ class Change:
     weight: float
     better: bool | None = None
 
-    @property
-    def grew(self) -> bool:
-        """Whether there is more of it."""
-        return self.before is not None and self.after is not None and self.after > self.before
-
 
 # Quantities of which less (more) is better whatever the kernel.
 _LESS = frozenset(
