@@ -32,7 +32,7 @@ imports:
 	$(BIN)/lint-imports
 
 tests:
-	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m "not soak"
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --dist worksteal -m "not soak"
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

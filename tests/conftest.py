@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing on a machine that does something else as well.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+gc.set_threshold(50_000, 20, 20)  # at the usual 700 a sixth of the screens' tests was collecting garbage
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +24,15 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "110")
     return home
+
+
+@pytest.fixture
+def compiled_once(isolated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is compiled is kept for the session: for tests that aren't about compiling."""
+    kept = tmp_path_factory.getbasetemp() / "compiled"
+    kept.mkdir(exist_ok=True)
+    (isolated_home / "cache").mkdir()
+    (isolated_home / "cache" / "compiled").symlink_to(kept)
 
 
 @pytest.fixture(scope="session", autouse=True)

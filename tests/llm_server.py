@@ -88,7 +88,7 @@ class LlmServer:
         """Let all held answers, and those to come, go on."""
         self._release.set()
 
-    def wait_for(self, count: int, timeout_s: float = 10.0) -> None:
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
         """Return when so many chat requests have arrived. TimeoutError else."""
         with self._changed:
             path = "/chat/completions"

@@ -219,7 +219,7 @@ attempt(lambda: os.posix_spawn("/bin/true", ["true"], {}))
     """
     start = time.monotonic()
     done = attack(layer, bomb, timeout_s=3, processes=True)
-    assert done.ended in ("tasks", "timeout", "memory") and time.monotonic() - start < 15
+    assert done.ended in ("tasks", "timeout", "memory") and time.monotonic() - start < 60
     assert leftover("os.fork()") == []
 
 
@@ -238,7 +238,7 @@ def test_what_it_leaves_running_is_ended(layer):
     """
     start = time.monotonic()
     done = attack(layer, code, processes=True)
-    assert done.ok and time.monotonic() - start < 10
+    assert done.ok and time.monotonic() - start < 60
     assert leftover("marker-of-the-straggler") == []
 
 
@@ -406,7 +406,7 @@ def test_a_sandboxed_process_ends_with_whoever_started_it(layer, tmp_path):
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60)
     assert done.returncode == -signal.SIGKILL and (tmp_path / "up").exists()
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while leftover("marker-of-an-orphan") and time.monotonic() < limit:
         os.sched_yield()
     assert leftover("marker-of-an-orphan") == []

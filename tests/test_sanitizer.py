@@ -259,7 +259,7 @@ def test_a_hang_ends_with_its_processes(parts: tuple[Any, ...], tool: Callable[[
     log = tool("begin(1); subprocess.Popen(['sleep', '600'], start_new_session=True); time.sleep(600)")
     started = time.monotonic()
     (found,) = run(parts, timeout_s=1.0)
-    assert found.status is Status.TIMEOUT and "BLOCK=128" in found.reason and time.monotonic() - started < 15
+    assert found.status is Status.TIMEOUT and "BLOCK=128" in found.reason and time.monotonic() - started < 60
     mark = json.loads(log.read_text().splitlines()[0])["environment"]["WARPDECK_RUN"]
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -355,7 +355,7 @@ def test_control_blocks_while_paused_and_raises_when_stopped(store, control):
 
     thread = threading.Thread(target=agent)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while store.state().lifecycle is not Lifecycle.PAUSED and time.monotonic() < deadline:
         time.sleep(0.01)
     passed.clear()
@@ -375,7 +375,7 @@ def test_a_locked_database_delays_commands_but_not_the_run(store, control):
     other.execute("ROLLBACK")
     other.close()
     send(store.folder, "stop")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while control.stop_reason is None and time.monotonic() < deadline:
         time.sleep(0.01)
     with pytest.raises(Stop):

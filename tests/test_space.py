@@ -116,10 +116,10 @@ def test_earlier_restrictions_protect_later_ones():
 def test_a_million_products_enumerate_quickly():
     knobs = {f"k{i}": tuple(range(1, 11)) for i in range(6)}
     s = SearchSpace("big", "v", knobs, ("k0 * k1 <= 8", "k2 == k3", "k4 + k5 + k0 <= 12"))
-    start = time.perf_counter()
+    start = time.process_time()
     configs = s.configs()
     assert len(configs) == sum(1 for c in configs if c["k2"] == c["k3"]) > 1000
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     huge = SearchSpace("huge", "v", {f"k{i}": tuple(range(10)) for i in range(8)})
     with pytest.raises(UsageError, match="100,000,000 knob products"):
         huge.configs()

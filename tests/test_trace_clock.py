@@ -286,7 +286,7 @@ def test_the_timer_step_is_measured() -> None:
 def test_a_hundred_thousand_warps_convert_quickly() -> None:
     raw = trace_synthetic.loops(12_500, 8, 1, "flat")
     last = (raw.headers["clock_end"] - raw.headers["clock_begin"]).astype(np.int64)
-    begin = time.perf_counter()
+    begin = time.process_time()
     conversion = convert(raw.headers, raw.anchors, last)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
     assert conversion.start.size == 100_000 and conversion.clock.method == "fit"

@@ -75,6 +75,6 @@ def test_closing_ends_an_import_that_goes_on(start: Callable[[str], VendorWorker
     began = time.monotonic()
     assert not vendor.ready
     vendor.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

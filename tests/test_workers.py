@@ -17,7 +17,7 @@ from warpdeck.core.errors import WarpdeckError
 from warpdeck.core.lock import gpu_lock, holder
 from warpdeck.core.worker import ForkServer, WorkerHandle, Workers
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +235,11 @@ def test_an_interrupted_wait_leaves_nobody_measuring(workers: Workers, contexts:
     contexts.gate.clear()
     workers.want(1)
     until(lambda: contexts.begun)
-    main = threading.get_ident()
-    threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt), workers.timing():
-        raise AssertionError("a context is being created")
+    interrupt = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.start()
+        with workers.timing():
+            raise AssertionError("a context is being created")
     contexts.gate.set()
     with workers.timing():
         assert len(contexts.made) == 1
@@ -258,7 +259,7 @@ def test_closing_ends_workers_also_those_that_start(server: ForkServer) -> None:
     (pid,) = workers.pids()
     started = time.monotonic()
     workers.close()
-    assert time.monotonic() - started < 5 and not exists(pid)
+    assert time.monotonic() - started < 30 and not exists(pid)
     workers.want(1)
     assert workers.pids() == set()
 

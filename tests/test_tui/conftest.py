@@ -247,8 +247,14 @@ class Console:
 
     async def told(self, words: str) -> bool:
         """Whether a notification with these words comes to the screen, however its lines are broken there."""
-        for _ in range(200):
-            if any(words in str(toast.render()) for toast in self.app.screen.query("Toast")):
+        return await self.until(
+            lambda: any(words in str(toast.render()) for toast in self.app.screen.query("Toast"))
+        )
+
+    async def until(self, condition: Callable[[], object]) -> bool:
+        """Whether it becomes true: what follows from a key may take several rounds on a busy machine."""
+        for _ in range(500):
+            if condition():
                 return True
             await self.pilot.pause(0.02)
         return False
