@@ -15,6 +15,7 @@ from warpdeck.core.bench import Bench
 from warpdeck.core.check import UNSEEN, CheckPlan, derived_cases
 from warpdeck.core.devices import Device, open_device
 from warpdeck.core.model import Status
+from warpdeck.core.toolchain import CompilePool
 from warpdeck.core.verify import verify
 from warpdeck.core.workload import LaunchSpec, Variant, Workload
 from warpdeck.kernels import load_workload
@@ -54,6 +55,15 @@ def test_the_table_names_every_file() -> None:
 def test_the_documentation_names_every_cheat() -> None:
     text = (Path(__file__).parents[1] / "docs" / "cheats.md").read_text(encoding="utf-8")
     assert [cheat.name for cheat in cheats() if f"`{cheat.name}`" not in text] == []
+
+
+def test_every_cheat_comes_as_far_as_a_gpu() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the cuda extra")
+    with CompilePool(2) as pool:
+        compiling = [pool.submit_cuda(cheat.file.read_text(), cheat.name, (9, 0)) for cheat in cheats()]
+        for cheat, compiled in zip(cheats(), compiling, strict=True):
+            refused = compiled.exception(120) is not None
+            assert refused is (cheat.status["gpu"] == "compile_error"), (cheat.name, compiled.exception())
 
 
 @pytest.mark.parametrize("cheat", cheats(), ids=lambda cheat: cheat.name)

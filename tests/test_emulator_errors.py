@@ -166,6 +166,14 @@ WRONG_SOURCES = {
         Status.COMPILE_ERROR,
         r"kernel\.cu:2: system is a function of the host",
     ),
+    **{
+        f"{name}, which NVRTC hasn't": (
+            f"  b[0] = {name};\n}}",
+            Status.COMPILE_ERROR,
+            rf"kernel\.cu:2: '{name}' was not declared",
+        )
+        for name in ("INFINITY", "FLT_MAX", "M_PI")
+    },
 }
 
 # Declared by the kernel itself, which a linker would take for granted.
@@ -423,6 +431,14 @@ def test_constant_memory_is_read_only() -> None:
         run(f"{text}  ((int *)kept)[0] += 1;\n}}", launch("k"), inputs)
     with pytest.raises(CandidateFault, match=r"kernel\.cu:4: "):
         run(f"{text}  b[0] = kept[n];\n}}", launch("k"), inputs)
+
+
+def test_infinity_comes_with_its_header() -> None:
+    text = f"#include <cuda/std/cmath>\n{HEAD}  b[0] = -INFINITY;\n}}"
+    zeros = np.zeros(N, np.float32)
+    assert (
+        run(text, launch("k"), {"a": zeros, "b": ("out", zeros), "n": np.int32(N)}).outputs["b"][0] == -np.inf
+    )
 
 
 def test_a_text_of_errors_ends_soon() -> None:

@@ -57,3 +57,23 @@
 
 #undef assert
 #define assert(c) ((c) ? (void)0 : wde_fail("assert", "device assert failed: " #c, __LINE__))
+
+// What NVRTC hasn't: of these only <cuda/std/cmath> brings some back.
+#undef INFINITY
+#undef NAN
+#undef HUGE_VAL
+#undef HUGE_VALF
+#undef FLT_MAX
+#undef FLT_MIN
+#undef FLT_EPSILON
+#undef DBL_MAX
+#undef DBL_MIN
+#undef DBL_EPSILON
+#undef M_E
+#undef M_LOG2E
+#undef M_LN2
+#undef M_PI
+#undef M_PI_2
+#undef M_2_SQRTPI
+#undef M_SQRT2
+#undef M_SQRT1_2

@@ -138,7 +138,7 @@ inline int __dp4a(int a, int b, int c) {
 #define CUDART_NAN_F __builtin_nanf("")
 #define CUDART_INF __builtin_inf()
 #define CUDART_NAN __builtin_nan("")
-#define CUDART_MAX_NORMAL_F FLT_MAX
+#define CUDART_MAX_NORMAL_F 3.402823466e+38f
 #define CUDART_PI_F 3.141592654f
 #define CUDART_L2E_F 1.442695041f
 #define CUDART_LN2_F 0.693147181f
