@@ -53,8 +53,8 @@ def test_no_honest_rung_is_rejected(workload: str, device: Device, tmp_path: Pat
     for seed in range(SEEDS[workload]):
         judge = bench(device, workload, SIZE, seed=seed)
         try:
-            for rung, candidate in honest(judge, tmp_path):
-                evaluation = judge.evaluate(candidate)
+            rungs, candidates = zip(*honest(judge, tmp_path), strict=True)
+            for rung, evaluation in zip(rungs, judge.evaluate_many(candidates), strict=True):
                 # As generated code, tensor cores are held to the workload's own precision.
                 wanted = Status.OK if rung.precision is None else Status.INCORRECT
                 if evaluation.status is not wanted:

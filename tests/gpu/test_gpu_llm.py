@@ -1,4 +1,5 @@
-"""The LLM agent on a real GPU: verdicts from paired samples, and tools that look into generated kernels."""
+"""The LLM agent on a real GPU: verdicts from paired samples, drafts within a turn, and tools that look into
+generated kernels. (Whole runs: test_gpu_llm_session, which no device may be open beside.)"""
 
 from __future__ import annotations
 
@@ -6,41 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from llm_runs import SIGNATURE, Run, propose
+from llm_kernels import COALESCED, TWICE, proposal, unrolled
+from llm_runs import Run
 from llm_server import LlmServer
-from llm_steps import answer, call
+from llm_steps import Asked, Step, answer, call
 
 from warpdeck.core.devices import Device
 from warpdeck.core.devices.cuda import CudaDevice
-from warpdeck.core.errors import ExitCode
-from warpdeck.sessions import launch
-from warpdeck.sessions.spec import RunSpec
-from warpdeck.sessions.store import SessionStore
 from warpdeck.telemetry import sanitizer
 from warpdeck.telemetry.ncu import run as ncu
 from warpdeck.telemetry.ncu.errors import NcuError
 
 pytestmark = pytest.mark.gpu
-
-HEAD = "#include <warpdeck/trace.cuh>\nWD_STAGES(multiply, store)\n"
-MARKED = SIGNATURE.replace("long long k)", "long long k WD_TRACE_PARAM)")
-BODY = """ {
-    WD_TRACE_BEGIN();
-    const long long row = blockIdx.y * 16LL + threadIdx.y, col = blockIdx.x * 16LL + threadIdx.x;
-    float sum = 0.0f;
-    WD_PUSH(multiply);
-    if (row < m && col < n)
-        for (long long i = 0; i < k; ++i) sum = fmaf(a[row * k + i], b[i * n + col], sum);
-    WD_PIN(sum);
-    WD_POP(multiply);
-    WD_PUSH(store);
-    if (row < m && col < n) c[row * n + col] = sum;
-    WD_POP(store);
-    WD_TRACE_END();
-}
-"""
-COALESCED = HEAD + MARKED + BODY
-TWICE = COALESCED.replace("float sum = 0.0f;", "float sum = 0.0f;  // the same machine code")
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +28,8 @@ def device() -> Iterator[Device]:
     opened.close()
 
 
-# First in this file: a run has a process of its own, which `device` would keep from the GPU.
-def test_a_whole_session_judges_and_times_generated_kernels(tmp_path: Path, monkeypatch) -> None:
-    proposals = [{**propose("x"), "source": source} for source in (COALESCED, TWICE)]
-    with LlmServer(*(answer(p) for p in proposals), models=["instant"]) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        options = {"model": "instant", "stagnation": 0}
-        spec = RunSpec("gemm", "llm", "cuda:0", "ladder", (256,), steps=3, options=options, finalists=2)
-        run = launch.launch_run(spec, sessions=tmp_path)
-        assert run.wait(90) is ExitCode.OK
-    with SessionStore.open(run.folder) as store:
-        state = store.state()
-    assert state.counts == {"ok": 3}
-    assert state.best is not None and state.best.variant.startswith("attempt-")
-
-
 def test_a_faster_kernel_is_kept_and_the_same_again_is_a_tie(device: Device, tmp_path: Path) -> None:
-    first, second = ({**propose("x"), "source": source} for source in (COALESCED, TWICE))
+    first, second = map(proposal, (COALESCED, TWICE))
     with LlmServer(answer(first), answer(second)) as server:
         run = Run(tmp_path, server, device=device, stagnation=0)
         assert run.search(3).steps == 3
@@ -79,7 +42,7 @@ def test_a_faster_kernel_is_kept_and_the_same_again_is_a_tie(device: Device, tmp
 
 def test_a_compile_error_s_log_reaches_the_repair(device: Device, tmp_path: Path) -> None:
     broken = COALESCED.replace("float sum", "float summ")
-    proposals = [{**propose("x"), "source": source} for source in (broken, COALESCED)]
+    proposals = map(proposal, (broken, COALESCED))
     with LlmServer(*map(answer, proposals)) as server:
         run = Run(tmp_path, server, device=device)
         run.search(3)
@@ -92,10 +55,10 @@ def test_tools_look_into_generated_kernels(device: Device, tmp_path: Path) -> No
     one = {"attempt": 2}
     code = {"kind": "sass", "kernel": "tile", "contains": "FFMA", "first": 1, "count": 9}
     with LlmServer(
-        answer({**propose("x"), "source": COALESCED}),
+        answer(proposal(COALESCED)),
         call("timeline", {**one, "case": "256"}, "resources", one),
         call("machine_code", {**one, **code}),
-        answer({**propose("x"), "source": TWICE}),
+        answer(proposal(TWICE)),
     ) as server:
         run = Run(tmp_path, server, device=device)
         run.search(3)
@@ -112,9 +75,9 @@ def test_the_sanitizer_finds_what_a_generated_kernel_does_wrong(device: Device, 
         pytest.skip(str(error))
     wrong = COALESCED.replace("row < m && col < n) c[", "row <= m && col < n) c[")
     with LlmServer(
-        answer({**propose("x"), "source": wrong}),
+        answer(proposal(wrong)),
         call("sanitize", {"attempt": 2}),
-        answer({**propose("x"), "source": COALESCED}),
+        answer(proposal(COALESCED)),
     ) as server:
         run = Run(tmp_path, server, device=device)
         run.search(3)
@@ -129,9 +92,9 @@ def test_counters_of_each_valid_attempt_are_kept_and_told(device: Device, tmp_pa
     except NcuError as error:
         pytest.skip(str(error))
     with LlmServer(
-        answer({**propose("x"), "source": COALESCED}),
+        answer(proposal(COALESCED)),
         call("counters", {"attempt": 2, "case": "256"}),
-        answer({**propose("x"), "source": TWICE}),
+        answer(proposal(TWICE)),
     ) as server:
         run = Run(tmp_path, server, device=device, counters=True)
         run.search(3)
@@ -142,3 +105,45 @@ def test_counters_of_each_valid_attempt_are_kept_and_told(device: Device, tmp_pa
     assert diagnosis[0].startswith("counters, case 256") and diagnosis[1] in prompt
     assert (tmp_path / "artifacts/attempts/attempt-002.ncu-rep").stat().st_size > 0
     assert "counters, case 256" in run.of("tool")[0]["result"]
+
+
+def test_a_draft_is_timed_and_ranked_within_the_turn(device: Device, tmp_path: Path) -> None:
+    first, second = proposal(COALESCED), proposal(TWICE)
+    broken = proposal(COALESCED.replace("float sum", "float summ"))
+    with LlmServer(call("evaluate", broken), call("evaluate", first), answer(second)) as server:
+        run = Run(tmp_path, server, device=device, stagnation=0)
+        assert run.search(4).steps == 4
+    failed, timed = (tool["result"] for tool in run.of("tool"))
+    assert "compile_error" in failed and 'identifier "sum" is undefined' in failed
+    assert "of the physical floor's speed" in timed and "kept" in timed
+    assert [(a["draft"], a["verdict"]) for a in run.attempts[1:]] == [
+        (True, None),
+        (True, "win"),
+        (False, "tie"),
+    ]
+
+
+def test_turns_that_draft_and_look_at_the_same_time_do_not_disturb_what_is_timed(
+    device: Device, tmp_path: Path
+) -> None:
+    def model(asked: Asked) -> Step:
+        if "different ideas" in str(asked.messages[1]["content"]):
+            return answer({"ideas": [{"idea": f"idea {asked.number} {i}", "why": ""} for i in (1, 2)]})
+        done = sum(message["role"] == "tool" for message in asked.messages)
+        if done == 0 and asked.number % 2:  # compute-sanitizer has contexts of its own on the GPU
+            return call("sanitize", {"attempt": 1})
+        kernel = proposal(unrolled(asked.number))
+        return answer(kernel) if "evaluate" in str(asked.messages[2:]) else call("evaluate", kernel)
+
+    with LlmServer(default=model) as server:
+        run = Run(tmp_path, server, device=device, strategy="beam", stagnation=0, drafts=1)
+        assert run.search(7).steps == 7
+    evaluations, tools = run.of("evaluation"), run.of("tool")
+    assert [(e["status"], e["message"]) for e in evaluations] == [("ok", "")] * 7
+    assert len({e["candidate"] for e in evaluations}) == 7
+    assert not any(e["same_as"] for e in evaluations)  # each was measured
+    assert {tool["name"] for tool in tools} == {"sanitize", "evaluate"}
+    assert all("of the physical floor's speed" in t["result"] for t in tools if t["name"] == "evaluate")
+    assert sum(a["draft"] for a in run.attempts) >= 2
+    best = run.bench.finish().to_json()["best"]
+    assert best["status"] == "ok" and best["speedup_ci"][0] > 1
