@@ -16,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from warpdeck.core.check import POOL, CheckPlan, compare, covering_configs, derived_cases, remote
+from warpdeck.core.check import (
+    POOL,
+    CheckPlan,
+    Plans,
+    compare,
+    covering_configs,
+    derived_cases,
+    draws,
+    remote,
+)
 from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
 from warpdeck.core.model import Case, Role, Status
 from warpdeck.core.space import SearchSpace
@@ -444,6 +453,27 @@ def test_draws_that_are_asked_for_come_before_those_that_are_only_expected(tmp_p
         p.order([(case, k) for case in cases for k in range(POOL)])
         p.inputs(cases[-1], 3)
         assert len(log.read_text()) < 20  # of 40
+
+
+def test_plans_are_computed_one_after_the_other_also_when_one_is_given_up(tmp_path):
+    log = tmp_path / "drawn"
+    begun: list[tuple[Workload, list[Case]]] = []
+    with Plans() as plans:
+        for name, body in (("a", ""), ("b", "raise ValueError"), ("c", KILLED), ("d", "")):
+            folder = tmp_path / name
+            folder.mkdir()
+            write = f"open({str(log)!r}, 'a').write({name!r})"
+            text = f"def reference(x):\n    {write}\n    {body}\n    return x * x"
+            workload = user_workload(folder, text)
+            begun.append((workload, [workload.size_case(64)]))
+            plans.begin(workload, begun[-1][1], 1)
+        workload, (case,) = begun[-1]
+        deadline = time.monotonic() + 60
+        while not log.exists() or log.read_text().count("d") < len(draws(workload, case)):
+            assert time.monotonic() < deadline
+        assert log.read_text() == "".join(sorted(log.read_text()))
+        with pytest.raises(UsageError, match="SIGKILL"):
+            plans.take(begun[2][0], begun[2][1], 1).require_strong()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04 no zip", b"\x80\x04]"])

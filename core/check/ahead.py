@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -13,7 +15,6 @@ from ..workload import Workload
 from .inputs import POOL
 from .plan import CheckPlan
 
-_LATER = 10  # how much plans of later runs yield
 _ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
 
 
@@ -27,24 +28,26 @@ def draws(workload: Workload, case: Case) -> tuple[int, ...]:
 
 
 class ReadyPlan:
-    """The plan of one run: `plan`, whose draws are computed meanwhile.
+    """The plan of one run: `plan`, whose draws are computed once it is `start`ed, or one by one when needed.
 
     Args:
         workload: what is checked.
         cases: its performance cases.
         seed: of the inputs. A seed makes a run repeatable; code that may be hostile gets data that it can't
             know in advance.
-        nice: how much it yields to other processes.
     """
 
-    def __init__(self, workload: Workload, cases: Sequence[Case], seed: int, *, nice: int = 0) -> None:
+    def __init__(self, workload: Workload, cases: Sequence[Case], seed: int) -> None:
         names = {case.name for case in cases}
         self.correctness = tuple(c for c in workload.correctness_cases() if c.name not in names)
         secret = workload.trust in (Trust.GENERATED, Trust.REMOTE)
-        every = [*self.correctness, *cases]
-        self.plan = CheckPlan(workload, every, seed=None if secret else seed, nice=nice)
-        self.plan.order(self._order(cases))
+        self._cases = tuple(cases)
+        self.plan = CheckPlan(workload, [*self.correctness, *cases], seed=None if secret else seed)
         self._strong = False
+
+    def start(self, then: Callable[[], None] = lambda: None) -> None:
+        """Compute all draws; `then` is called afterwards."""
+        self.plan.order(self._order(self._cases), then)
 
     def _order(self, cases: Sequence[Case]) -> list[tuple[Case, int]]:
         """All draws of all cases, in the order in which a run meets them."""
@@ -68,16 +71,34 @@ class ReadyPlan:
 
 
 class Plans:
-    """Makes plans, also of workloads whose turn comes later."""
+    """Makes plans, also of workloads whose turn comes later; their draws are computed one plan after the
+    other."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[object, ReadyPlan]] = []
+        self._unstarted: deque[ReadyPlan] = deque()
+        self._lock = threading.Lock()
+        self._busy = False
 
     def begin(self, workload: Workload, cases: Sequence[Case], seed: int) -> None:
-        """Begin a plan that will be taken later: the first at once, others as cores are free. Raises as
-        `CheckPlan`."""
-        plan = ReadyPlan(workload, cases, seed, nice=_LATER if self._waiting else 0)
-        self._waiting.append(((workload, tuple(cases), seed), plan))
+        """Begin a plan that will be taken later. Raises as `CheckPlan`."""
+        self._waiting.append(((workload, tuple(cases), seed), self._begun(workload, cases, seed)))
+
+    def _begun(self, workload: Workload, cases: Sequence[Case], seed: int) -> ReadyPlan:
+        plan = ReadyPlan(workload, cases, seed)
+        with self._lock:
+            self._unstarted.append(plan)
+            idle, self._busy = not self._busy, True
+        if idle:
+            self._next()
+        return plan
+
+    def _next(self) -> None:
+        with self._lock:
+            plan = self._unstarted.popleft() if self._unstarted else None
+            self._busy = plan is not None
+        if plan is not None:
+            plan.start(self._next)
 
     def take(self, workload: Workload, cases: Sequence[Case], seed: int) -> ReadyPlan:
         """The plan that was begun for these, else a new one; the caller closes it. Raises as `CheckPlan`."""
@@ -86,10 +107,11 @@ class Plans:
             if known == wanted:
                 del self._waiting[number]
                 return plan
-        return ReadyPlan(workload, cases, seed)
+        return self._begun(workload, cases, seed)
 
     def close(self) -> None:
         """Drop the plans that nobody took."""
+        self._unstarted.clear()
         for _, plan in self._waiting:
             plan.close()
         self._waiting.clear()

@@ -31,14 +31,13 @@ THREADS = 2  # of a bundled workload: enough to keep ahead of a run, few enough 
 
 @dataclass(frozen=True)
 class Order:
-    """What a process is forked for. `nice`: how much it yields to others."""
+    """What a process is forked for."""
 
     workload: Workload
     cases: Sequence[Case]
     entropy: int
     folder: Path  # of the arrays
     place: str  # current folder
-    nice: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ def main(sock: socket.socket) -> int:
     """Serve one plan until the connection closes. Returns the process's exit code."""
     channel = Connection(sock.detach())
     order: Order = channel.recv()
-    os.nice(order.nice)
     with contextlib.suppress(OSError):
         os.chdir(order.place)
     store = Store(order.folder, own=False)

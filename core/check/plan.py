@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,7 +38,6 @@ class CheckPlan:
         seed: None for a secret one; a number reproduces every draw.
         folder: where the private data folder is created; None: the system's temporary folder. Up to
             2 × POOL × (inputs + 8 to 16 bytes an output element) go there for each case.
-        nice: how much that process yields to others.
 
     Raises:
         UsageError: a fault in `reference.py`; also from `inputs` and `verify`.
@@ -53,7 +52,6 @@ class CheckPlan:
         *,
         seed: int | None = None,
         folder: Path | None = None,
-        nice: int = 0,
     ) -> None:
         self.workload = workload
         self.cases = {c.name: c for c in cases}
@@ -62,7 +60,7 @@ class CheckPlan:
         entropy = secrets.randbits(128) if seed is None else abs(seed)
         self._store = Store(folder)
         try:
-            self._draws = Draws(workload, cases, entropy, self._store, nice=nice)
+            self._draws = Draws(workload, cases, entropy, self._store)
         except BaseException:
             self._store.close()
             raise
@@ -106,9 +104,9 @@ class CheckPlan:
         worst = max((e for e in errors if e is not None), default=None)
         return CheckResult(case.name, case.role, Status.OK, max_error=worst)
 
-    def order(self, draws: Sequence[tuple[Case, int]]) -> None:
-        """Compute these in the background, in order."""
-        self._draws.order(draws)
+    def order(self, draws: Sequence[tuple[Case, int]], then: Callable[[], None] = lambda: None) -> None:
+        """Compute these in the background, in order; `then` is called once they are there, or can't be."""
+        self._draws.order(draws, then)
 
     def assert_strong(self) -> None:
         """Raise VerificationError (`weak_case`) if the cases accept outputs that need no computation.

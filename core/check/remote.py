@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from multiprocessing.connection import Connection
@@ -61,7 +61,6 @@ class Draws:
     Args:
         workload, cases, entropy: as of `Drawer`.
         store: where the arrays will lie.
-        nice: how much it yields to other processes.
 
     Raises:
         UsageError: a fault in `reference.py`, one that ends its process or never ends included; also from
@@ -69,21 +68,21 @@ class Draws:
         WarpdeckError: as of `Drawer`.
     """
 
-    def __init__(
-        self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store, *, nice: int = 0
-    ) -> None:
+    def __init__(self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store) -> None:
         self._path = workload.folder / "reference.py"
         self._limit_s = None if workload.trust in (Trust.GENERATED, Trust.REMOTE) else LIMIT_S
         self._store = store
         self._found: dict[tuple[str, int], Draw | WarpdeckError] = {}  # arrays as `Mapped` until asked for
         self._under_way: dict[tuple[str, int], float] = {}  # when they were begun
         self._changed = threading.Condition()
+        self._ordered: set[tuple[str, int]] = set()
+        self._then: Callable[[], None] | None = None
         self._end: WarpdeckError | None = None
         self._server, self._pid, self._socket = _forked()
         self._channel = Connection(os.dup(self._socket.fileno()))
         try:
             workload = replace(workload, spaces={})  # whose rules, compiled, don't travel
-            self._channel.send(Order(workload, tuple(cases), entropy, store.folder, str(Path.cwd()), nice))
+            self._channel.send(Order(workload, tuple(cases), entropy, store.folder, str(Path.cwd())))
             loaded = self._channel.poll(self._limit_s)
             problem = self._channel.recv() if loaded else self._too_long("importing it")
         except (EOFError, OSError):
@@ -93,9 +92,15 @@ class Draws:
             raise problem
         threading.Thread(target=self._listen, name="warpdeck-draws", daemon=True).start()
 
-    def order(self, wanted: Sequence[tuple[Case, int]]) -> None:
-        """Compute these in order, when nothing else is asked for."""
+    def order(self, wanted: Sequence[tuple[Case, int]], then: Callable[[], None]) -> None:
+        """Compute these in order, when nothing else is asked for; then, or at the end, `then` is called."""
+        with self._changed:
+            self._ordered = {(case.name, k) for case, k in wanted} - self._found.keys()
+            self._then = then
+            waits = bool(self._ordered) and self._end is None
         self._ask(wanted, first=False)
+        if not waits:
+            self._done()
 
     def get(self, case: Case, k: int) -> Draw:
         """Draw k of a case; waits for it."""
@@ -141,13 +146,24 @@ class Draws:
                         continue
                     self._under_way.pop(key, None)
                     self._found[key] = found
+                    self._ordered.discard(key)
                     self._changed.notify_all()
+                if not self._ordered:
+                    self._done()
         except (EOFError, OSError):
             problem = None if self._end is not None else self._death(self._doing())
         with self._changed:
             self._end = self._end or problem
             self._changed.notify_all()
             self._channel.close()
+        self._done()
+
+    def _done(self) -> None:
+        """What was ordered is there, or never will be."""
+        with self._changed:
+            then, self._then = self._then, None
+        if then is not None:
+            then()
 
     def _here(self, draw: Draw) -> Draw:
         """With arrays in place of their places."""
