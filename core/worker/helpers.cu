@@ -97,6 +97,25 @@ extern "C" __global__ void wd_copy(const uint4* __restrict__ from, uint4* __rest
     for (; i < n; i += stride) to[i] = from[i];
 }
 
+// 256 float32 multiply-adds a thread and round, from registers. With another `scale` than 0.5 they diverge.
+extern "C" __global__ void wd_fma(u32 rounds, float scale, u32* sink) {
+    float x[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) x[i] = (float)(threadIdx.x + i);
+#pragma unroll 1
+    for (u32 round = 0; round < rounds; ++round) {
+#pragma unroll
+        for (int k = 0; k < 16; ++k) {
+#pragma unroll
+            for (int i = 0; i < 16; ++i) x[i] = x[i] * scale + 1.0f;
+        }
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum += x[i];
+    if (sum < 0.0f) *sink = 1;
+}
+
 struct Range {
     u64 address;
     u64 bytes;
