@@ -1,23 +1,27 @@
 """Record what `trace` and `profile` show on a recorded device, on a live GPU; prints what it found.
 
-    python benchmarks/record_telemetry.py [--size 1024] [--out kernels] [--traces]
+    python benchmarks/record_telemetry.py [--size 1024] [--out kernels] [--traces | --peaks]
 
 For every bundled workload and variant: a trace (16 CTAs, its cost measured) and a profile with the set
 `full`. Of the spaces that are recorded the best configuration of the recording is taken (of `classic` the
 baseline), of the others the best of 12 drawn ones, timed here beside the vendor's library. With `--traces`
-only the traces are recorded again, of the configurations that they have.
+only the traces are recorded again, of the configurations that they have; with `--peaks` the recorded profiles
+get the roofs as they are measured now, with the date.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bandwidth import recorded_best
 
+from warpdeck.core.devices.stored_counters import load, save
 from warpdeck.core.model import CacheMode, Candidate, Case, Evaluation, Protocol
 from warpdeck.core.profiling import profile
 from warpdeck.core.tracing import TraceOptions, decoded, record, recorded_traces
@@ -73,13 +77,36 @@ def again(workload: Workload, folder: Path, size: int) -> dict[str, Candidate]:
     return found
 
 
+def with_peaks(device: Any, out: Path) -> None:
+    """Write the bundled profiles with this device's measured peaks."""
+    worker = device.spawn()
+    best = worker.call("floors", {}, 60)
+    device.workers.give(worker)
+    peaks = {"dram_gbs": best["dram_read_gbs"], "fp32_tflops": best["fp32_tflops"]}
+    peaks["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    print(best, flush=True)
+    for path in sorted(BUNDLED.glob("*/recordings/*.counters.json.gz")):
+        counters = load(path)
+        name = counters.meta["device"]["name"]
+        if name != device.info.name:
+            raise SystemExit(f"{path.name} is of {name}, and this is {device.info.name}")
+        target = out / path.relative_to(BUNDLED)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        save(replace(counters, meta={**counters.meta, "peaks": peaks}), target)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="record traces and profiles of the bundled kernels")
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "kernels")
     parser.add_argument("--traces", action="store_true", help="only the traces, as they are recorded")
+    parser.add_argument("--peaks", action="store_true", help="only the roofs, into the recorded profiles")
     options = parser.parse_args()
     device: Any = open_device("cuda:0")
+    if options.peaks:
+        with_peaks(device, options.out)
+        device.close()
+        return
     label = short_name(device.info.name)
     for name in MARKED:
         workload = load_workload(name)

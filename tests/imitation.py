@@ -35,7 +35,7 @@ FACTS = {
     "clock": "imitated",
     "cupti_error": None,
 }
-FLOORS = {"launch_ms": 1e-4, "l2_read_gbs": 1e6}
+FLOORS = {"launch_ms": 1e-4, "l2_read_gbs": 1e6, "dram_read_gbs": 4500.0, "fp32_tflops": 60.0}
 MEASURING = ("time", "pair", "vendor", "floors")  # no context may be created beside one
 
 

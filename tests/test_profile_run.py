@@ -12,6 +12,7 @@ from typing import Any
 
 import fake_tools
 import pytest
+from imitation import FLOORS, Imitation
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs the cuda extra")
 
@@ -23,13 +24,14 @@ from warpdeck.core.model import CacheMode, Candidate, DeviceInfo, Evaluation, La
 from warpdeck.core.profiling import NcuFailure, ProfileOptions
 from warpdeck.core.toolchain import Compiled, CompilePool, KernelInfo
 from warpdeck.core.toolchain.cache import CompileCache
-from warpdeck.core.worker import Workers
+from warpdeck.core.worker import WorkerHandle, Workers
+from warpdeck.core.worker.faults import WorkerFault
 from warpdeck.core.worker.program import Item, Program
 from warpdeck.core.worker.session import Code, Session
 from warpdeck.core.worker.watch import Watch
 from warpdeck.kernels import load_workload
 from warpdeck.telemetry import process
-from warpdeck.telemetry.ncu import run
+from warpdeck.telemetry.ncu import roofline, run
 from warpdeck.telemetry.ncu.counters import Counters
 from warpdeck.telemetry.ncu.errors import NcuError
 
@@ -61,6 +63,7 @@ name = "all"
 role = "performance"
 n = 256
 """
+WORKERS = Imitation({})
 ALL_OK = "begin(0); write(); mark([ok(i) for i in spec['items']])"
 
 
@@ -86,13 +89,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveProfile
         CheckPlan(workload, [case], seed=1, folder=folder) as plan,
     ):
         codes = Codes(workload, pool, (9, 0), {"max_shared_bytes": 200_000})
-        session = Session(Workers(_no_worker, lambda handle: None), workload, plan, Watch("GPU-none"))
+        session = Session(Workers(WORKERS.fork, lambda handle: None), workload, plan, Watch("GPU-none"))
         candidates = [workload.candidate(name, {"repeat": 1}) for name in NAMES]
         yield LiveProfiler(info, workload, session, codes), case, candidates
-
-
-def _no_worker() -> Any:
-    raise AssertionError("profiling needs no timing worker")
 
 
 @pytest.fixture
@@ -199,6 +198,37 @@ def test_one_start_serves_all_and_results_go_by_order(
     expected = {"workload": "three", "variant": "saxpy", "case": "all"}
     assert told == {**expected, "cache": "hot", "set": "seed", "invocation": 3}
     assert first.meta["device"]["spec"] == "cuda:0" and first.meta["date"]
+
+
+def test_the_roofs_are_measured_once_where_there_is_a_roofline(
+    made: tuple[LiveProfiler, Any, list[Candidate]], tool: Callable[[str], Path]
+) -> None:
+    tool(ALL_OK)
+    before = WORKERS.count("floors")
+    for result in profile(made):
+        assert isinstance(result, Counters) and "peaks" not in result.meta
+    assert WORKERS.count("floors") == before
+    for result in profile(made, set="roofline"):
+        assert isinstance(result, Counters)
+        peaks = result.meta["peaks"]
+        assert peaks == {"dram_gbs": FLOORS["dram_read_gbs"], "fp32_tflops": FLOORS["fp32_tflops"]}
+        at = roofline.point(result)
+        assert at is not None and at.peak_bytes_per_s == 1e9 * FLOORS["dram_read_gbs"]
+    assert WORKERS.count("floors") == before + 1
+
+
+def test_without_a_worker_the_roofs_are_the_reports(
+    made: tuple[LiveProfiler, Any, list[Candidate]],
+    tool: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(self: WorkerHandle, job: str, *rest: Any) -> dict[str, Any]:
+        raise WorkerFault(Status.OUT_OF_MEMORY, "no room to measure in")
+
+    tool(ALL_OK)
+    monkeypatch.setattr(WorkerHandle, "call", ended)
+    found = profile(made, set="roofline")
+    assert all(isinstance(c, Counters) and "peaks" not in c.meta for c in found)
 
 
 def test_the_tool_gets_no_secrets_and_a_private_temporary_folder(

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..model import Candidate, Case, DeviceInfo, Evaluation, Status
 from ..profiling import HOPELESS, SEED, NcuFailure, ProfileOptions
 from ..toolchain import CompileError
+from ..worker.faults import WorkerFault
 from ..worker.program import Item, ItemEnd, Marker, Program
 from ..worker.session import Code, Session
 from ..workload import Workload
@@ -25,6 +26,7 @@ from .codes import Codes
 
 _MOST_HANGS = 3
 _GRACE_S = 30.0  # the program's own limit lies behind the tool's
+_PEAKS_S = 60.0
 
 
 @dataclass
@@ -59,7 +61,10 @@ class LiveProfiler:
             starts = _Starts(self._info, self._workload, self._session, case, options)
         except NcuError as error:
             return [s.result or NcuFailure.of(s.candidate, error) for s in subjects]
-        starts.run([s for s in subjects if s.result is None])
+        pending = [s for s in subjects if s.result is None]
+        if pending and starts.has_roofline:
+            starts.measure_peaks()
+        starts.run(pending)
         return [s.result for s in subjects if s.result is not None]
 
     def _subject(self, evaluation: Evaluation, case: Case) -> _Subject:
@@ -93,6 +98,25 @@ class _Starts:
         self._folders = list(dict.fromkeys([workload.folder, *(file.parent for file in files)]))
         self._hangs = 0
         self._start_facts: dict[str, Any] = {}  # what the last start took, and how many it was for
+        self._peaks: dict[str, float] = {}
+
+    @property
+    def has_roofline(self) -> bool:
+        """Whether what is collected has a place under the device's peaks."""
+        return "peak_dram_bytes_per_s" in self._chosen.quantities
+
+    def measure_peaks(self) -> None:
+        """Measure the roofs, before Nsight Compute starts. Where that fails they are the theoretical ones."""
+        handle = None
+        try:
+            handle = self._session.fresh()
+            with self._session.timing():
+                best = handle.call("floors", {}, _PEAKS_S)
+        except WorkerFault:
+            return
+        finally:
+            self._session.retire(handle)
+        self._peaks = {"dram_gbs": best["dram_read_gbs"], "fp32_tflops": best["fp32_tflops"]}
 
     def run(self, subjects: Sequence[_Subject]) -> None:
         """Fill in every subject's result."""
@@ -215,6 +239,7 @@ class _Starts:
             "device": self._info.to_json(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             **self._start_facts,
+            **({"peaks": self._peaks} if self._peaks else {}),
         }
         if len(launches) > 1:
             meta["launches"] = [{"kernel": c.kernel, "duration_ns": c.value("duration_ns")} for c in launches]

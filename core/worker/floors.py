@@ -1,4 +1,4 @@
-"""What a device can do at best, on the worker's own clock: launch, DRAM, copies, L2. Worker only."""
+"""What a device can do at best, on the worker's own clock: launch, memory, arithmetic. Worker only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _SHARE = 4  # of the free memory, at most a quarter
 _REPEATS = 15
 _L2_BYTES = 8 << 20  # fits every L2 of a data-centre GPU; never more than a quarter of it
 _L2_PASSES = 64
+_FMA = 256  # multiply-adds of a thread in a round of `wd_fma`
+_FMA_ROUNDS = 1000  # about 1 ms
+_FMA_THREADS = 512  # two blocks an SM: eight warps a scheduler
 _WAKE = 200  # launches, some 20 ms: the clocks of a GPU that was idle have to rise
 
 
@@ -42,7 +45,7 @@ def limits(lane: Lane) -> dict[str, float]:
 
 
 def floors(lane: Lane) -> dict[str, float]:
-    """Milliseconds and GB/s (1e9 bytes a second; a copy counts what it reads and what it writes).
+    """Milliseconds, GB/s (1e9 bytes a second; a copy counts what it reads and what it writes) and TFLOP/s.
 
     Rates are those of the fastest of 15 repeats, latencies medians.
     """
@@ -65,10 +68,19 @@ def floors(lane: Lane) -> dict[str, float]:
             "dram_read_gbs": _gbs(size, _times(lane, lane.read(source, size), _REPEATS)),
             "dram_copy_kernel_gbs": _gbs(2 * size, _times(lane, copy, _REPEATS)),
             "dram_copy_memcpy_gbs": 2 * size / _event_ms(lane, memcpy, _REPEATS, np.min) / 1e6,
+            "fp32_tflops": _fp32_tflops(lane),
         }
     finally:
         d.cuMemFree(source)
         d.cuMemFree(target)
+
+
+def _fp32_tflops(lane: Lane) -> float:
+    """Float32 multiply-adds from registers, two operations each."""
+    blocks, rounds = 2 * lane.sm_count, ctypes.c_uint32(_FMA_ROUNDS)
+    fma = lane.helper("wd_fma", blocks, _FMA_THREADS, rounds, ctypes.c_float(0.5), ctypes.c_uint64(lane.sink))
+    operations = 2 * _FMA * _FMA_ROUNDS * blocks * _FMA_THREADS
+    return operations / float(np.min(_times(lane, fma, _REPEATS))) / 1e9
 
 
 def _gbs(nbytes: int, times_ms: np.ndarray) -> float:

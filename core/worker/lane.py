@@ -26,8 +26,8 @@ _HOLD_NS = 1_000_000_000
 _CLOCK_SPAN_NS = 40_000
 _TRIES = 3
 HELPER_ENTRIES = (
-    *("wd_hold", "wd_clock", "wd_empty", "wd_sweep", "wd_l2", "wd_copy", "wd_digest"),
-    "wd_anchors",
+    *("wd_hold", "wd_clock", "wd_empty", "wd_sweep", "wd_l2", "wd_copy", "wd_fma"),
+    *("wd_digest", "wd_anchors"),
 )
 
 

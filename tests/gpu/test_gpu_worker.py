@@ -108,6 +108,7 @@ def test_facts_and_floors_are_plausible(bed: Bed) -> None:
     assert info.dram_gbs and info.l2_gbs
     assert 0.5 * info.dram_gbs < floors["dram_read_gbs"] < 1.05 * info.dram_gbs
     assert info.l2_gbs > floors["dram_read_gbs"]
+    assert info.fp32_tflops and 0.8 * info.fp32_tflops < floors["fp32_tflops"] < 1.02 * info.fp32_tflops
 
 
 @pytest.mark.parametrize("n", [1, 257, 1 << 16, 1 << 22])
