@@ -29,7 +29,7 @@ VARIABLES = {
 @config_app.command("path")
 def config_path(
     what: Annotated[
-        str, typer.Argument(metavar="[home|settings|sessions|recordings|cache]", help="Which one.")
+        str, typer.Argument(metavar="[home|settings|sessions|recordings|cache|include]", help="Which one.")
     ] = "home",
 ) -> None:
     """Print a folder, or where the settings' file is."""
@@ -97,6 +97,7 @@ def _problems(found: Settings) -> list[str]:
 
 
 def _places() -> dict[str, str]:
+    from ..core.toolchain.sources import TRACE_INCLUDE
     from ..sessions import paths
     from ..tui.settings import config_file
 
@@ -107,6 +108,7 @@ def _places() -> dict[str, str]:
         "sessions": str(home.sessions),
         "recordings": str(home.path / "recordings"),
         "cache": str(paths.cache_dir()),
+        "include": str(TRACE_INCLUDE),  # for programs of one's own that trace their kernels
     }
 
 

@@ -217,7 +217,8 @@ def _warnings(found: Mapping[str, Any]) -> list[str]:
 
 def _report(found: Mapping[str, Any]) -> None:
     config = " ".join(f"{k}={v}" for k, v in found["config"].items())
-    line(" ".join(filter(None, [found["workload"], found["variant"], config, f"size {found['case']}"])))
+    size = f"size {found['case']}" if found["case"] else ""
+    line(" ".join(filter(None, [found["workload"], found["variant"], config, size])) or "a launch")
     line(f"{found['device']['label']}; {_scope(found)}")
     if found["stages"]:
         table(

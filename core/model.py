@@ -363,7 +363,7 @@ class DeviceInfo:
             return f"recorded on {self.name}, {self.date or 'date unknown'}"
         if self.emulated:
             return f"{self.name} (emulated: correctness only, no times)"
-        return f"{self.name} ({self.spec})"
+        return f"{self.name} ({self.spec})" if self.spec else self.name
 
     def to_json(self) -> dict[str, Any]:
         """JSON form: the session header's and `tune --json`'s `device`."""

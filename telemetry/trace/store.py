@@ -8,6 +8,9 @@
 Only records that mean something are kept. Headers, anchors and clocks are stored byte by byte (all first
 bytes, then all second ones …), clocks as differences from the record before: a few bits each are noise, the
 rest compresses away. The same trace gives the same bytes.
+
+Version 2 is what `trace_host.h` writes: JSON {"rows", "row_bytes", "capacity", "anchors", "stages", "meta"},
+then rows and anchors as they are.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from .timeline import RawTrace, Timeline
 
 MAGIC = b"\x89WDTRACE"
 VERSION = 1
+_ROWS = 2
 _HEAD = struct.Struct("<8sIII")
 _NUMBER = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)
 _LARGE = 4 << 20  # bytes; beyond, compression is chosen for speed
@@ -111,24 +115,52 @@ def _parse(data: bytes) -> RawTrace:
     if len(data) < _HEAD.size:
         raise TraceError("cut off within its first bytes; record the trace again")
     _, version, crc, length = _HEAD.unpack_from(data)
-    if version != VERSION:
-        raise TraceError(f"is of format version {version}, this warpdeck reads {VERSION}; update warpdeck")
+    if version not in (VERSION, _ROWS):
+        raise TraceError(f"is of format version {version}, this warpdeck reads {_ROWS}; update warpdeck")
     rest = memoryview(data)[_HEAD.size :]
     if zlib.crc32(rest) != crc or length > len(rest):
         raise TraceError("damaged or cut off (the checksum differs); record the trace again")
     try:
         document = json.loads(bytes(rest[:length]))
-        rows, records, anchors, width = (_count(document, k) for k in ("rows", "records", "anchors", "width"))
+        plain = ("rows", "row_bytes", "capacity", "anchors")
+        sizes = plain if version == _ROWS else ("rows", "records", "anchors", "width")
+        counts = [_count(document, key) for key in sizes]
         stages, meta = document["stages"], document["meta"]
         if not isinstance(meta, dict) or not all(isinstance(s, str) for s in stages):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TraceError("corrupt: its JSON head isn't a trace's") from None
     require_sound(meta)
+    if version == _ROWS:
+        rows, row_bytes, capacity, anchors = counts
+        return _of_rows(rest[length:], rows, row_bytes, capacity, anchors, tuple(stages), meta)
+    rows, records, anchors, width = counts
     size = rows * (layout.HEADER_BYTES + 4) + anchors * layout.ANCHOR.itemsize + records * layout.RECORD_BYTES
     if size > _MAX_BYTES or rows * width * layout.RECORD_BYTES > max(64 * size, 1 << 26):
         raise TraceError(f"corrupt: claims {records} records in {rows} rows of up to {width}")
     return _unpack(_decompressed(rest[length:], size), rows, records, anchors, width, tuple(stages), meta)
+
+
+def _of_rows(
+    body: memoryview,
+    rows: int,
+    row_bytes: int,
+    capacity: int,
+    anchors: int,
+    stages: tuple[str, ...],
+    meta: dict[str, Any],
+) -> RawTrace:
+    """Rows as a kernel left them, one after the other, and then the readings of the clocks."""
+    used = layout.HEADER_BYTES + layout.RECORD_BYTES * capacity
+    if row_bytes < used or len(body) != rows * row_bytes + anchors * layout.ANCHOR.itemsize:
+        raise TraceError("corrupt: it doesn't hold the rows and readings that it says")
+    table = np.frombuffer(body[: rows * row_bytes], np.uint8).reshape(rows, row_bytes)
+    headers = table[:, : layout.HEADER_BYTES].copy().view(layout.HEADER)[:, 0]
+    records = table[:, layout.HEADER_BYTES : used].copy().view(layout.RECORD)
+    read = np.frombuffer(body[rows * row_bytes :], layout.ANCHOR)
+    raw = RawTrace(headers, records, read[read["time"] != 0], stages, meta)
+    validate(raw)
+    return raw
 
 
 def _count(document: Any, key: str) -> int:
