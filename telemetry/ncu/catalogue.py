@@ -37,14 +37,14 @@ def _q(
 def _flops(kind: str, letter: str, width: int) -> tuple[str, Quantity]:
     """Operations of one precision: an addition or product is 1 a lane, a fused one 2; half precision has 2
     lanes in an instruction."""
-    moves = " Compilers also set registers with them (HFMA2), which counts." if kind == "fp16" else ""
+    moves = "; moves by HFMA2 count, too" if kind == "fp16" else ""
     ops = [f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum" for op in ("add", "mul", "fma")]
     weights = (width, width, 2 * width)
     return _q(
         f"flops_{kind}",
         f"{kind.upper()} operations",
         "flop",
-        f"Floating-point operations of type {kind} that the launch executed, tensor cores left out.{moves}",
+        f"Floating-point operations of type {kind} that the launch executed, tensor cores left out{moves}.",
         Way(tuple(ops), weighted(weights)),
         Way(
             (*(f"{op}.per_cycle_elapsed" for op in ops), "smsp__cycles_elapsed.avg"),
