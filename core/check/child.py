@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import WarpdeckError
 from ..model import Case, Trust
+from ..sandbox import Layer
 from ..workload import Workload
 from .drawer import Draw, Drawer
 from .reference import FullExpected, SampledProduct
@@ -38,6 +39,7 @@ class Order:
     entropy: int
     folder: Path  # of the arrays
     place: str  # current folder
+    layer: Layer | None = None  # that the asker found to work, where it must be kept apart
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def main(sock: socket.socket) -> int:
         os.chdir(order.place)
     store = Store(order.folder, own=False)
     try:
-        drawer = Drawer(order.workload, order.cases, order.entropy, store)
+        drawer = Drawer(order.workload, order.cases, order.entropy, store, order.layer)
     except BaseException as error:  # noqa: BLE001 - the asker's to raise
         channel.send(_plain(error))
         return 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model import Case, Role, Trust
+from ..sandbox import Layer
 from ..workload import Tolerance, Workload
 from .controls import controls
 from .functions import functions_of
@@ -40,6 +41,7 @@ class Drawer:
         cases: those that may be computed side by side, if the workload is bundled.
         entropy: the run's secret.
         store: where the arrays live.
+        layer: what code of others is kept apart by; None: the best that works here.
 
     Raises:
         UsageError: a fault in `reference.py`; also from `draw`.
@@ -47,9 +49,16 @@ class Drawer:
             ended there by a limit; also from `draw`.
     """
 
-    def __init__(self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        cases: Sequence[Case],
+        entropy: int,
+        store: Store,
+        layer: Layer | None = None,
+    ) -> None:
         self.workload = workload
-        self._functions = functions_of(workload)
+        self._functions = functions_of(workload, layer)
         self._references = References(workload, store, entropy, self._functions)
         self._inputs = InputData(workload, store, entropy, self._functions.make_inputs)
         self._draws: dict[tuple[str, int], Draw] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Trust
+from ..sandbox import Layer
 from ..sandbox.host_code import HostCode, HostCodeError
 from ..workload import Workload
 
@@ -23,8 +24,9 @@ class Functions:
     close: Callable[[], None]
 
 
-def functions_of(workload: Workload) -> Functions:
-    """Load a workload's reference: in this process only if it is bundled or the user's own.
+def functions_of(workload: Workload, layer: Layer | None = None) -> Functions:
+    """Load a workload's reference: in this process only if it is bundled or the user's own. `layer`: what
+    others' is kept apart by; None: the best that works here.
 
     Raises:
         UsageError: it is missing, fails to load, or has no `reference`.
@@ -40,7 +42,7 @@ def functions_of(workload: Workload) -> Functions:
     path = workload.folder / "reference.py"
     if not path.is_file():
         raise UsageError(f"{path} is missing; it must define reference(**arguments)")
-    code = HostCode(path)
+    code = HostCode(path, layer=layer)
     try:
         reference = code.function("reference")
         if reference is None:

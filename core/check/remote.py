@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import UsageError, WarpdeckError
 from ..model import Case, Trust
+from ..sandbox import require
 from ..server_process import CHECKS
 from ..worker.client import ForkServer
 from ..workload import Workload
@@ -70,7 +71,9 @@ class Draws:
 
     def __init__(self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store) -> None:
         self._path = workload.folder / "reference.py"
-        self._limit_s = None if workload.trust in (Trust.GENERATED, Trust.REMOTE) else LIMIT_S
+        foreign = workload.trust in (Trust.GENERATED, Trust.REMOTE)
+        self._limit_s = None if foreign else LIMIT_S
+        layer = require() if foreign else None
         self._store = store
         self._found: dict[tuple[str, int], Draw | WarpdeckError] = {}  # arrays as `Mapped` until asked for
         self._under_way: dict[tuple[str, int], float] = {}  # when they were begun
@@ -80,16 +83,12 @@ class Draws:
         self._end: WarpdeckError | None = None
         self._server, self._pid, self._socket = _forked()
         self._channel = Connection(os.dup(self._socket.fileno()))
+        workload = replace(workload, spaces={})  # whose rules, compiled, don't travel
         try:
-            workload = replace(workload, spaces={})  # whose rules, compiled, don't travel
-            self._channel.send(Order(workload, tuple(cases), entropy, store.folder, str(Path.cwd())))
-            loaded = self._channel.poll(self._limit_s)
-            problem = self._channel.recv() if loaded else self._too_long("importing it")
-        except (EOFError, OSError):
-            problem = self._death("importing it")
-        if problem is not None:
+            self._load(Order(workload, tuple(cases), entropy, store.folder, str(Path.cwd()), layer))
+        except BaseException:
             self.close()
-            raise problem
+            raise
         threading.Thread(target=self._listen, name="warpdeck-draws", daemon=True).start()
 
     def order(self, wanted: Sequence[tuple[Case, int]], then: Callable[[], None]) -> None:
@@ -130,6 +129,16 @@ class Draws:
         self._socket.close()
 
     # -- the process -------------------------------------------------------------------------------
+
+    def _load(self, order: Order) -> None:
+        try:
+            self._channel.send(order)
+            loaded = self._channel.poll(self._limit_s)
+            problem = self._channel.recv() if loaded else self._too_long("importing it")
+        except (EOFError, OSError):
+            problem = self._death("importing it")
+        if problem is not None:
+            raise problem
 
     def _ask(self, wanted: Sequence[tuple[Case, int]], *, first: bool) -> None:
         with self._changed, suppress(OSError):  # it has died: who waits hears of it
@@ -200,7 +209,7 @@ class Draws:
 
     def _death(self, what: str) -> UsageError:
         _, code = self._server.reap(self._pid, kill=True)
-        how = f"ended with exit code {code}"
+        how = "has ended" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             with suppress(ValueError):
                 how = f"was ended by {signal.Signals(-code).name}"
