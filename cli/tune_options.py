@@ -203,7 +203,8 @@ def settled(context: typer.Context, command: Callable[..., Any]) -> tuple[dict[s
         if key in (*PARTS, *EXTRA, *LLM_CONFIG) or value is None:
             continue
         if key not in known:
-            raise UsageError(f"--config {file}: unknown key '{key}'; {near(key, [*known, *PARTS, *EXTRA])}")
+            keys = sorted({*known, *PARTS, *EXTRA, *LLM_CONFIG})
+            raise UsageError(f"--config {file}: unknown key '{key}'; {near(key, keys)}")
         name, kind, option = known[key]
         source = context.get_parameter_source(name)
         if source is not None and source.name != "COMMANDLINE":
