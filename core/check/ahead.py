@@ -14,6 +14,7 @@ from ..model import Case, Trust
 from ..workload import Workload
 from .inputs import POOL
 from .plan import CheckPlan
+from .remote import begin
 
 _ALL_DRAWS_BYTES = 8 << 20  # inputs up to this size are drawn `POOL` times, larger ones twice
 
@@ -75,6 +76,7 @@ class Plans:
     other."""
 
     def __init__(self) -> None:
+        begin()
         self._waiting: list[tuple[object, ReadyPlan]] = []
         self._unstarted: deque[ReadyPlan] = deque()
         self._lock = threading.Lock()

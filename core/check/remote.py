@@ -32,18 +32,27 @@ _server: ForkServer | None = None
 _server_lock = threading.Lock()
 
 
-def _forked() -> tuple[ForkServer, int, socket.socket]:
-    """A process from the server that all plans of this process share."""
+def begin() -> None:
+    """Start the server that all plans of this process share: it imports while a device is opened, say."""
     global _server
     with _server_lock:
         if _server is None:
             _server = ForkServer(CHECKS)
+            _server.start()
             atexit.register(_server.close)
-        try:
-            return _server, *_server.child(output=_stderr())
-        except WarpdeckError:  # the next plan gets a new one
-            _server = None
-            raise
+
+
+def _forked() -> tuple[ForkServer, int, socket.socket]:
+    """A process from that server."""
+    global _server
+    begin()
+    server = _server
+    assert server is not None
+    try:
+        return server, *server.child(output=_stderr())
+    except WarpdeckError:  # the next plan gets a new one
+        _server = None
+        raise
 
 
 def _stderr() -> int | None:
