@@ -127,11 +127,11 @@ def test_so_is_the_heap() -> None:
 @needs_gxx
 def test_what_an_honest_kernel_has_is_left_alone_there(tmp_path: Path) -> None:
     text = (
-        "__shared__ float tile[64]; __constant__ int table[2] = {1, 2}; __device__ const float part = 0.5f;"
+        "__shared__ float tile[64]; __constant__ int table[2] = {1, 2}; __device__ const float half = 0.5f;"
         " struct A { __device__ virtual float f() { return 1; } };"
         " struct B : A { __device__ float f() override { return 2; } };\n"
     ) + KERNEL.format(
-        "__shared__ int s[64]; s[i] = table[i & 1]; tile[i] = part; B two; A one, *a = n > 3 ? &one : &two;"
+        "__shared__ int s[64]; s[i] = table[i & 1]; tile[i] = half; B two; A one, *a = n > 3 ? &one : &two;"
         " __syncthreads(); y[i] = s[i] + tile[i] + a->f() + expf(i) + tgammaf(i + 1);"
     )
     file = tmp_path / "kernel.cu"

@@ -32,10 +32,6 @@ struct alignas(2) __nv_bfloat16 {
 
 struct alignas(4) __half2 { __half x, y; };
 struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
-typedef __half half;
-typedef __half2 half2;
-typedef __nv_bfloat16 nv_bfloat16;
-typedef __nv_bfloat162 nv_bfloat162;
 
 #define WDE_OPERATOR(T, op) \
     inline T operator op(T a, T b) { return T(float(a) op float(b)); } \
