@@ -59,6 +59,8 @@ def bench(
     from ..core.model import CacheMode, Protocol
     from ..sessions.contenders import Duel
 
+    if watch and fail_if_slower is not None:
+        raise UsageError("--watch goes on until it is interrupted: leave --fail-if-slower out")
     protocol = Protocol(
         cache=CacheMode(options.choice("--cache", cache, ("cold", "hot"))),
         warmup=warmup,

@@ -10,10 +10,16 @@ from typing import Annotated
 import typer
 
 from ..core.errors import UsageError
+from . import names
 from .output import stdout_is_terminal
 
 Workload = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help="A bundled workload's name, or a workload's folder.")
+    str,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="A bundled workload's name, or a workload's folder.",
+        autocompletion=names.workloads,
+    ),
 ]
 Device = Annotated[
     str,
@@ -21,6 +27,7 @@ Device = Annotated[
         "--device",
         metavar="DEVICE",
         help="auto (a CUDA GPU, else the recording), cuda:N, recorded:NAME or recorded:FILE.",
+        autocompletion=names.devices,
     ),
 ]
 Space = Annotated[str, typer.Option("--space", metavar="NAME", help="Search space: classic or full.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import ExitCode, UsageError
-from . import options
+from . import names, options
 from .output import json_document, line, message, table, warning
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def profile(
         typer.Argument(
             metavar="WORKLOAD|FILE",
             help="A bundled workload's name, a workload's folder, or a report (.ncu-rep, .counters.json.gz).",
+            autocompletion=names.workloads,
         ),
     ],
     knob: options.Knobs = None,

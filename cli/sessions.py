@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import UsageError
-from . import options
+from . import names, options
 from .output import confirmed, json_document, line, message, table, warning
 
 sessions_app = typer.Typer(
@@ -24,6 +24,7 @@ Session = Annotated[
     typer.Argument(
         metavar="SESSION",
         help="A session's name, a unique beginning of it, a path, `last`, or a bundled name.",
+        autocompletion=names.sessions,
     ),
 ]
 
@@ -103,7 +104,12 @@ def _show(document: Mapping[str, Any]) -> None:
 @sessions_app.command("compare")
 def sessions_compare(
     sessions: Annotated[
-        list[str], typer.Argument(metavar="SESSION SESSION...", help="Two or more: names, or beginnings.")
+        list[str],
+        typer.Argument(
+            metavar="SESSION SESSION...",
+            help="Two or more: names, or beginnings.",
+            autocompletion=names.sessions,
+        ),
     ],
     as_json: options.Json = False,
 ) -> None:
@@ -214,6 +220,9 @@ def _export_best(folder: Path, target: Path | None) -> None:
         line(text.rstrip("\n"))
         return
     path = target / name if target is not None and target.is_dir() else target or Path(name)
+    suffix = Path(name).suffix
+    if path.suffix != suffix and path.suffix in (".py", ".cu"):
+        raise UsageError(f"FILE {path}: this kernel's source ends in {suffix}")
     write_text(path, text)
     line(str(path))
 
@@ -231,7 +240,10 @@ def sessions_import(
 
 @sessions_app.command("rm")
 def sessions_rm(
-    sessions: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Names, or unique beginnings.")],
+    sessions: Annotated[
+        list[str],
+        typer.Argument(metavar="SESSION...", help="Names, or unique beginnings.", autocompletion=names.runs),
+    ],
     yes: options.Yes = False,
 ) -> None:
     """Remove sessions for good."""

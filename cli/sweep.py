@@ -11,7 +11,7 @@ import typer
 
 from ..core.errors import ExitCode
 from ..sessions.budgets import ALL_STEPS
-from . import options
+from . import names, options
 from .output import json_document, line, message, stderr_is_terminal, warning
 from .watching import Signals, watch
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 def sweep(
     workloads: Annotated[
-        list[str], typer.Argument(metavar="WORKLOAD...", help="Bundled workloads' names, or folders.")
+        list[str],
+        typer.Argument(
+            metavar="WORKLOAD...",
+            help="Bundled workloads' names, or folders.",
+            autocompletion=names.workloads,
+        ),
     ],
     device: options.Device = "auto",
     space: Annotated[str, typer.Option("--space", metavar="NAME", help="Search space.")] = "classic",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import ExitCode, UsageError
-from . import options
+from . import names, options
 from .output import json_document, line, message, table, warning
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def trace(
     workload: Annotated[
         str,
         typer.Argument(
-            metavar="WORKLOAD|FILE", help="A workload's name or folder, or the file of a saved trace."
+            metavar="WORKLOAD|FILE",
+            help="A workload's name or folder, or the file of a saved trace.",
+            autocompletion=names.workloads,
         ),
     ],
     variant: options.Variant = None,

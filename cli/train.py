@@ -9,14 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from ..core.errors import ExitCode
-from . import options
+from . import names, options
 from .output import json_document, line, message, table, warning
 
 KERNELS = ("gemm", "reduction", "softmax")
 
 Workloads = Annotated[
     list[str] | None,
-    typer.Option("--workload", "-w", metavar="W", help=f"Repeatable. [default: {', '.join(KERNELS)}]"),
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="W",
+        help=f"Repeatable. [default: {', '.join(KERNELS)}]",
+        autocompletion=names.workloads,
+    ),
 ]
 Sizes = Annotated[
     list[int] | None,

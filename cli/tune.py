@@ -11,7 +11,7 @@ import typer
 
 from ..core.errors import UsageError
 from ..sessions import dotenv
-from . import options, quick
+from . import names, options, quick
 from . import tune_options as own
 from .output import line, message, stdout_is_terminal
 from .results import show_result
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 Session = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="A session's name, a unique beginning of it, a path, or `last`."),
+    typer.Argument(
+        metavar="SESSION",
+        help="A session's name, a unique beginning of it, a path, or `last`.",
+        autocompletion=names.sessions,
+    ),
 ]
 
 
@@ -36,6 +40,7 @@ def tune(
             metavar="[WORKLOAD]",
             help="A bundled workload's name, or a folder; may be left out where a recording, --from or"
             " --description say it.",
+            autocompletion=names.workloads,
         ),
     ] = None,
     agent: own.Agent = None,
@@ -46,6 +51,7 @@ def tune(
             metavar="DEVICE",
             help="auto (a CUDA GPU, else the recording; for llm and ladder else cpu), cuda:N, recorded:NAME,"
             " recorded:FILE, or cpu (emulation: right or wrong, no times).",
+            autocompletion=names.devices,
         ),
     ] = "auto",
     space: Annotated[
@@ -104,7 +110,12 @@ def tune(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="SESSION", help="Go on with an interrupted or stopped run."),
+        typer.Option(
+            "--resume",
+            metavar="SESSION",
+            help="Go on with an interrupted or stopped run.",
+            autocompletion=names.runs,
+        ),
     ] = None,
     source: Annotated[
         str | None,

@@ -11,6 +11,7 @@ import typer
 from ..core.errors import UsageError
 from ..core.expr import near
 from ..sessions.budgets import DEFAULT_AGENT
+from . import names
 
 PARTS = ("description", "signature", "reference", "initial_kernel", "input_cases")
 # The LLM agent's settings by their names here; the others are the agent's own.
@@ -43,6 +44,7 @@ Agent = Annotated[
         metavar="NAME",
         help="Search strategy: tpe, random, sweep, ppo; ladder or llm for CUDA C++ sources. [tpe; llm with"
         " --description or a model's option]",
+        autocompletion=names.agents,
     ),
 ]
 Steps = Annotated[

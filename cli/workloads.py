@@ -146,11 +146,15 @@ def workloads_new(
     ] = "cuda",
 ) -> None:
     """Create a workload's folder, complete and working, to start from."""
+    from ..kernels.loader import list_workloads
     from ..kernels.scaffold import new_workload
 
     for file in new_workload(folder, language):
         line(str(file))
-    message(f"edit the kernel, then: warpdeck check {folder}   and   warpdeck bench {folder} --watch")
+    named = (
+        f"./{folder}" if str(folder) in list_workloads() else str(folder)
+    )  # alone it means the bundled one
+    message(f"edit the kernel, then: warpdeck check {named}   and   warpdeck bench {named} --watch")
 
 
 recordings_app = typer.Typer(help="Measured spaces that recorded devices answer from.", no_args_is_help=True)
@@ -264,7 +268,9 @@ def recordings_import(
 @recordings_app.command("export")
 def recordings_export(
     recording: Annotated[str, typer.Argument(metavar="RECORDING", help="As `recordings list` names it.")],
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A file to write, or a folder.")] = Path(),
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file to write, or a folder; - is stdout.")
+    ] = Path(),
     form: Annotated[
         str,
         typer.Option(
@@ -283,7 +289,10 @@ def recordings_export(
     from ..kernels.recordings import export_recording
 
     mode = CacheMode(options.choice("--cache", cache, ("cold", "hot"))) if cache else None
-    line(str(export_recording(recording, target, form, mode)))
+    if str(target) == "-":
+        export_recording(recording, Path("/dev/stdout"), form, mode)
+    else:
+        line(str(export_recording(recording, target, form, mode)))
 
 
 def register(app: typer.Typer) -> None:

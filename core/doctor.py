@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -377,13 +378,14 @@ def _existing(path: Path) -> Path:
 
 
 def _disk(home: Path) -> Check:
-    place = _existing(home)
-    free = shutil.disk_usage(place).free
+    try:
+        place = _existing(home)
+        with tempfile.TemporaryFile(dir=place):  # the permission alone may be there on a read-only disk
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        detail = f"{home} can't be written: {error.strerror}"
+        return Check("disk space", False, detail, "set WARPDECK_HOME to a folder you can write")
     detail = f"{free / 2**30:.1f} GiB free for {home}"
-    if not os.access(place, os.W_OK):
-        return Check(
-            "disk space", False, f"{place} can't be written", "set WARPDECK_HOME to a folder you can write"
-        )
     if free < MIN_FREE_BYTES:
         return Check("disk space", False, detail, "free some space, or set WARPDECK_HOME to another disk")
     return Check("disk space", True, detail)

@@ -30,7 +30,8 @@ def new_workload(folder: Path, language: str = "cuda") -> list[Path]:
         raise UsageError(f"{folder} exists already; choose another name or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    own = {file.name: file for file in sorted((TEMPLATES / language).iterdir())}
+    # Not the folder of compiled files that an installer makes beside a kernel.py.
+    own = {file.name: file for file in sorted((TEMPLATES / language).iterdir()) if file.is_file()}
     shared = {"workload.toml": TEMPLATES / "template.toml", "reference.py": TEMPLATES / "reference.py"}
     for name_there, template in (own | shared).items():
         target = folder / name_there

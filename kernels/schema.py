@@ -31,6 +31,7 @@ VARIANT_KEYS = (
 )
 ORIGIN_KEYS = ("description", "signature", "reference", "kernel", "cases", "launch", "tolerance", "checks")
 GENERATED = "generated"  # how the origin of a part begins that a model wrote: it runs in a sandbox
+MAX_REGISTERS = 255  # of a thread, on every CUDA device
 LADDER = "ladder"  # the space that appears by itself where variants have rungs: the lowest rung's
 
 
@@ -280,6 +281,8 @@ def _knobs(t: Table) -> dict[str, tuple[Value, ...]]:
             raise t.error(name, "values must all have the same type")
         if len(set(values)) != len(values):
             raise t.error(name, "a value occurs twice; remove one")
+        if name == "reg_cap" and not all(type(v) is int and 0 <= v <= MAX_REGISTERS for v in values):
+            raise t.error(name, f"must be whole numbers from 0 (no cap) to {MAX_REGISTERS}")
         knobs[name] = tuple(values)
     return knobs
 

@@ -101,8 +101,12 @@ class Duel:
         return outcome
 
     def stamps(self) -> dict[Path, int]:
-        """Modification times of what a run depends on, to see a save by."""
-        files = [f for f in self.folder.iterdir() if f.suffix in (".py", ".cu", ".cuh", ".h", ".toml")]
+        """Modification times of what a run depends on, to see a save by. None are there while the folder is
+        away: a checkout of another branch may take it and bring it back."""
+        try:
+            files = [f for f in self.folder.iterdir() if f.suffix in (".py", ".cu", ".cuh", ".h", ".toml")]
+        except OSError:
+            files = []
         for name in (self._variant, self._against):
             if name and Path(name).is_file():
                 files.append(Path(name))

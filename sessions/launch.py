@@ -130,7 +130,7 @@ def create(
         return _create_assembled(spec, parts, name, sessions, into)
     workload = check(spec)
     spec = spec.absolute(workload)
-    session_id = name or paths.new_id(workload.name, spec.agent)
+    session_id = paths.new_id(workload.name, spec.agent) if name is None else name
     header = _header(spec, workload.name)
     return SessionStore.create(sessions or paths.home().sessions, session_id, header)
 
@@ -155,7 +155,7 @@ def _create_assembled(
     if lacking and spec.agent != "llm":
         raise refusal(lacking)
     title = parts.name or "workload"
-    session_id = name or paths.new_id(re.sub(r"[^\w.-]+", "-", title), spec.agent)
+    session_id = paths.new_id(re.sub(r"[^\w.-]+", "-", title), spec.agent) if name is None else name
     store = SessionStore.create(sessions or paths.home().sessions, session_id, _header(spec, title))
     folder = (into or store.folder / paths.ARTIFACTS / WORKLOAD).absolute()
     try:

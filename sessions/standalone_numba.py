@@ -296,6 +296,8 @@ def _main(workload: Workload, derived: dict[str, str], asked: Sequence[str]) -> 
     inputs = [a.name for a in buffers if a.direction in ("in", "inout")]
     outputs = [a.name for a in buffers if a.direction in ("out", "inout")]
     lines = [
+        "if not cuda.is_available():",
+        '    sys.exit("no CUDA GPU here, or no driver")',
         "size = int(sys.argv[1]) if len(sys.argv) > 1 else max(max(case) for case in KNOBS)",
         *(f"{name} = {text}" for name, text in workload.sizes.items()),
         "rng = np.random.default_rng(0)",

@@ -134,10 +134,14 @@ class RunState:
         )
 
 
+class DamagedEvent(UsageError):
+    """An event's data can't be what its kind promises; the message doesn't know the session."""
+
+
 def reduce(state: RunState, event: Event) -> RunState:
     """The state after one more event, O(1) amortised. Unknown kinds only move `seq` and `t`.
 
-    Raises UsageError if the event's data can't be what its kind promises.
+    Raises DamagedEvent if the event's data can't be what its kind promises.
     """
     changes: dict[str, Any] = {"seq": event.seq, "t": event.t}
     if state.started is None:
@@ -149,9 +153,8 @@ def reduce(state: RunState, event: Event) -> RunState:
         try:
             handler(state, event, changes)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise UsageError(
-                f"event {event.seq} ({event.kind}) is damaged: {type(error).__name__}: {error}"
-            ) from error
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise DamagedEvent(f"event {event.seq} ({event.kind}) is damaged: {what}") from error
     # dataclasses.replace calls __init__ and costs five times as much; this runs once an event.
     new = object.__new__(RunState)
     new.__dict__.update(state.__dict__)

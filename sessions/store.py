@@ -32,7 +32,7 @@ from .database import (
 )
 from .events import Event, encode
 from .series import BLOCK
-from .state import RunState, reduce_all
+from .state import DamagedEvent, RunState, reduce_all
 
 SNAPSHOT_EVENTS = 500
 SNAPSHOT_BYTES = 1_000_000  # of event data; bounds a seek where events are large
@@ -270,17 +270,23 @@ class SessionStore:
     def state(self, until: int | None = None) -> RunState:
         """The run's state after event `until` (default: now), from the nearest snapshot before it."""
         base = self._nearest("seq", until if until is not None else (1 << 62))
-        return reduce_all(self.events(base.seq, until), base)
+        return self._reduced(self.events(base.seq, until), base)
 
     def state_at_step(self, step: int) -> RunState:
         """The state after the first event that brings the run to `step` (the end, if none does)."""
         base = self._nearest("step", step - 1)
         state = base
         for event in self.events(base.seq):
-            state = reduce_all([event], state)
+            state = self._reduced([event], state)
             if state.step >= step:
                 break
         return state
+
+    def _reduced(self, events: Iterable[Event], state: RunState | None = None) -> RunState:
+        try:
+            return reduce_all(events, state)
+        except DamagedEvent as error:
+            raise UsageError(f"session {self.id} is damaged: {error}") from error
 
     def _nearest(self, column: str, bound: int) -> RunState:
         with self._lock, plain_errors(self.folder):
@@ -309,7 +315,7 @@ class SessionStore:
     def _write_snapshot(self) -> None:
         """Reduce what was committed since the last snapshot, as a reader would, and keep the state."""
         before = self._snapshot_state or self.state()
-        state = reduce_all(self.events(before.seq), before)
+        state = self._reduced(self.events(before.seq), before)
         full = len(state.steps) // BLOCK
         with self._transaction():
             done = self._db.execute(
@@ -363,7 +369,7 @@ class SessionStore:
             found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise UsageError(f"session {self.id} is damaged: {' '.join(found.split())}")
-        return reduce_all(self.events())
+        return self._reduced(self.events())
 
     def backup(self, target: Path) -> None:
         """A consistent copy of the database as one file, also while the run goes on."""

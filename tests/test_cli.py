@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from cli_support import TUNE, best_of, warpdeck, write_recordings
 from warpdeck.cli import output
 from warpdeck.cli.app import run
 from warpdeck.core.errors import ExitCode, NoDeviceError, UsageError, VerificationError
-from warpdeck.kernels import load_workload
+from warpdeck.kernels import load_workload, scaffold
 
 
 @pytest.fixture(autouse=True)
@@ -216,6 +218,29 @@ def test_a_recording_names_the_workload(recordings: Path) -> None:
     assert done.stdout.startswith("softmax, recorded on")
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("warpdeck tune so", ["softmax"]),
+        ("warpdeck tune softmax --agent r", ["random"]),
+        ("warpdeck tune softmax --device recorded:s", ["recorded:synthetic"]),
+        ("warpdeck train --workload g", ["gemm"]),
+        ("warpdeck attach m", ["made"]),
+        ("warpdeck replay gemm-l", ["gemm-ladder-h200"]),
+        ("warpdeck sessions show nothing-of-this-name", []),
+    ],
+)
+def test_a_shell_completes_names(isolated_home: Path, line: str, names: list[str]) -> None:
+    (isolated_home / "sessions" / "made").mkdir(parents=True)
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_WARPDECK_COMPLETE": "complete_bash"}
+    code = "from warpdeck.cli.app import app; app(prog_name='warpdeck')"
+    environment = {**os.environ, **asked}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (names, "")
+
+
 def test_a_size_that_is_not_recorded_is_exit_2() -> None:
     done = warpdeck(*TUNE, "--size", "300", "--json")
     assert done.returncode == ExitCode.USAGE
@@ -255,6 +280,8 @@ def test_a_name_that_is_taken_is_exit_2() -> None:
     assert warpdeck(*TUNE, "--steps", "1", "--session", "one").returncode == 0
     second = warpdeck(*TUNE, "--steps", "1", "--session", "one")
     assert second.returncode == ExitCode.USAGE and "exists already" in second.stderr
+    unnamed = warpdeck(*TUNE, "--steps", "1", "--session", "")
+    assert unnamed.returncode == ExitCode.USAGE and "session name ''" in unnamed.stderr
 
 
 def test_the_dashboard_needs_a_terminal() -> None:
@@ -303,6 +330,8 @@ def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
     assert not done.stdout.endswith("\n\n")
     done = warpdeck(*base, "--watch")
     assert done.returncode == ExitCode.USAGE and "--watch needs a CUDA GPU" in done.stderr
+    done = warpdeck(*base, "--watch", "--fail-if-slower", "2")
+    assert done.returncode == ExitCode.USAGE and "leave --fail-if-slower out" in done.stderr
 
 
 def test_workloads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -321,6 +350,25 @@ def test_workloads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert run(["workloads", "show", str(folder)]) == 0
         capsys.readouterr()
     assert run(["workloads", "new", str(tmp_path / "1x")]) == ExitCode.USAGE
+
+
+def test_a_template_that_was_compiled_when_installed_is_still_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = shutil.copytree(scaffold.TEMPLATES, tmp_path / "templates")
+    assert compileall.compile_dir(installed, quiet=1)
+    monkeypatch.setattr(scaffold, "TEMPLATES", installed)
+    made = scaffold.new_workload(tmp_path / "saxpy", "numba")
+    assert {file.name for file in made} == {"kernel.py", "workload.toml", "reference.py"}
+
+
+def test_a_new_folder_named_as_a_bundled_workload_is_told_by_its_path(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["workloads", "new", "softmax"]) == 0
+    assert "warpdeck check ./softmax " in capsys.readouterr().err
+    assert load_workload("./softmax").folder == tmp_path / "softmax"
 
 
 def test_doctor_and_config(capsys: pytest.CaptureFixture[str], isolated_home: Path) -> None:
@@ -357,6 +405,8 @@ def test_sessions(tmp_path: Path) -> None:
     best = tmp_path / "best.py"
     assert warpdeck("sessions", "export", "swept", "--best", str(best)).returncode == 0
     compile(best.read_text(), str(best), "exec")
+    refused = warpdeck("sessions", "export", "swept", "--best", str(tmp_path / "best.cu"))
+    assert refused.returncode == ExitCode.USAGE and "ends in .py" in refused.stderr
     refused = warpdeck("sessions", "rm", "again")
     assert refused.returncode == ExitCode.RUN_FAILED and "--yes" in refused.stderr
     assert warpdeck("sessions", "rm", "again", "-y").stdout == "again\n"
@@ -397,6 +447,8 @@ def test_recordings(isolated_home: Path, tmp_path: Path) -> None:
     mine = next(r for r in listed if r["id"] == "synthetic-softmax-classic-1024")
     assert mine["configs"] == 9 and mine["bundled"] is False and mine["gpu"] == "Synthetic GPU"
     assert warpdeck("recordings", "export", mine["id"], str(tmp_path)).returncode == 0
+    printed = warpdeck("recordings", "export", mine["id"], "-", "--format", "t4", cwd=tmp_path)
+    assert json.loads(printed.stdout)["results"] and not (tmp_path / "-").exists()
     Path(mine["path"]).unlink()
     assert warpdeck("recordings", "import", str(tmp_path / Path(mine["path"]).name)).returncode == 0
     near = warpdeck("recordings", "export", "synthetic-softmax-clasic-1024", str(tmp_path))

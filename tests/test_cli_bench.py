@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -214,6 +218,25 @@ def test_check_goes_on_to_changed_data(folder: Path) -> None:
 def test_equal_machine_code_is_a_tie_without_timing(folder: Path, tmp_path: Path) -> None:
     found = duel(folder, tmp_path, 50, 50, "\n// a comment\n")
     assert found.identical and found.verdict is Verdict.TIE and found.cases == ()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_watching_outlives_broken_edits_and_a_folder_that_is_away(folder: Path, isolated_home: Path) -> None:
+    command = [sys.executable, "-m", "warpdeck", "bench", str(folder), "--device", "cpu", "--watch", "--json"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    assert json.loads(process.stdout.readline())["verdict"] == "tie"
+    assert process.stderr.readline().startswith("watching")
+    away = folder.rename(folder.with_name("away"))
+    assert f"{folder}: no such folder" in process.stderr.readline()
+    with (away / "kernel.cu").open("a") as file:
+        file.write(")")
+    away.rename(folder)
+    assert json.loads(process.stdout.readline())["subject"]["status"] == "compile_error"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
 
 
 def test_versions_remember_what_was_before(folder: Path, tmp_path: Path) -> None:

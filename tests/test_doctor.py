@@ -55,6 +55,15 @@ def test_every_check_answers_and_every_failure_has_a_remedy(tmp_path: Path) -> N
     json.dumps([check.to_json() for check in checks.values()])
 
 
+@pytest.mark.parametrize("home", ["/proc/warpdeck", "{file}/home", "{folder}/" + "a" * 300])
+def test_a_home_that_cannot_be_made_is_a_finding(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").touch()
+    place = Path(home.format(file=tmp_path / "file", folder=tmp_path))
+    found = by_name(examine(place, filesystem="ext4"))["disk space"]
+    assert not found.ok and "can't be written" in found.detail and "WARPDECK_HOME" in found.remedy
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_probe_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = json.dumps({"name": "numba", "ok": True, "detail": "x", "remedy": ""})
     script = f"import os; print({ended!r}, flush=True); os.abort()"

@@ -314,6 +314,8 @@ SHORT_FAULTS = [
     ("BLOCK = [64, 128, 256]", "BLOCK = []", "[workload] knobs BLOCK: must be a list of at least one value"),
     ("BLOCK = [64, 128, 256]", "BLOCK = [64, 64]", "a value occurs twice"),
     ("BLOCK = [64, 128, 256]", 'BLOCK = [64, "x"]', "the same type"),
+    ("reg_cap = [0, 32, 64]", 'reg_cap = ["a"]', "reg_cap: must be whole numbers from 0 (no cap) to 255"),
+    ("reg_cap = [0, 32, 64]", "reg_cap = [0, 256]", "reg_cap: must be whole numbers from 0"),
     ("BLOCK = [64, 128, 256]", "BLOCK = [64]\nn = [1]", "is a knob and a case parameter"),
     ('grid = ["ceil_div(n, BLOCK)"]', "", "launch grid: missing"),
     ('grid = ["ceil_div(n, BLOCK)"]', "grid = [1, 2, 3, 4]", "needs 1 to 3 entries, got 4"),

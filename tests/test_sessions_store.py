@@ -274,6 +274,16 @@ def test_bytes_that_are_no_text_are_damage_of_that_session_alone(isolated_home):
         assert "somewhere" not in str(caught.value) and len(str(caught.value)) < 300
 
 
+def test_an_event_that_lacks_something_is_told_with_its_session(tmp_path):
+    with SessionStore.create(tmp_path, "s", {}) as session:
+        session.append("message", {"level": "info"})
+        for read in (session.state, session.verify, lambda: session.state_at_step(3)):
+            with pytest.raises(
+                UsageError, match=r"^session s is damaged: event 1 \(message\).*'text' is missing$"
+            ):
+                read()
+
+
 def test_another_programs_database_is_a_usage_error(tmp_path):
     (tmp_path / "s").mkdir()
     sqlite3.connect(tmp_path / "s" / "session.db").execute("CREATE TABLE t (x)").connection.close()
