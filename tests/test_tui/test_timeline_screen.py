@@ -96,6 +96,25 @@ async def test_drops_are_told_with_the_command_that_has_room(size: tuple[int, in
         assert console.app.clipboard == META["command"]
 
 
+async def test_what_was_dropped_of_asynchronous_stages_is_unknown(kit: Any) -> None:
+    """A copy that another warp completes later is no record of the warp that issued it."""
+    builder = trace_synthetic.Builder(("load", "copy"))
+    with builder.warp(cta=0, warp=0, sm=0, at_ns=0, warps=2) as w:
+        w.step(100).issue("copy", 1).begin("load").step(1800).end("load")  # about 1 µs; three records
+        for _ in range(8):
+            w.begin("load").step(2000).end("load")
+    with builder.warp(cta=0, warp=1, sm=0, at_ns=0, warps=2) as w:
+        w.step(12_000).done("copy", 1).step(5000)
+    timeline = decode(builder.build(3))
+    assert timeline.dropped == 16
+    async with kit.show(TimelineScreen(timeline), (80, 24)) as console:
+        await console.press("f")
+        (issuer,) = [line for line in console.lines if "w0 " in line and "SM" not in line]
+        (copies,) = [line for line in console.lines if "→" in line]
+        assert issuer.count("╱") > 0.8 * (len(issuer) - 17)  # from its last record on
+        assert 5 < copies.count("╱") < 0.4 * len(copies)  # from the copy's end on
+
+
 async def test_everything_dropped(kit: Any) -> None:
     async with kit.show(TimelineScreen(trace("flat", capacity=0))) as console:
         assert "╱╱╱╱" in console.text

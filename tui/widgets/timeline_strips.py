@@ -40,8 +40,14 @@ class TimelineStrips:
         # Buffers keep what came first: after a warp's last record, all is unknown where any were dropped.
         self._known_until = warps.end_ns.copy()
         self._known_until[warps.dropped > 0] = pane.low
-        seen = np.where(slices.flags & 1, slices.start_ns, slices.end_ns)
-        for row, times in ((slices.row, seen), (marks.row, marks.time_ns)):
+        crossing = slices.kind == ASYNC  # its end is a record of the warp that completes it
+        seen = np.where((slices.flags & 1) | crossing, slices.start_ns, slices.end_ns)
+        done = crossing & (slices.flags & 1 == 0)
+        for row, times in (
+            (slices.row, seen),
+            (slices.end_row[done], slices.end_ns[done]),
+            (marks.row, marks.time_ns),
+        ):
             mine = warps.dropped[row] > 0
             np.maximum.at(self._known_until, row[mine], times[mine])
 
@@ -121,8 +127,7 @@ class TimelineStrips:
         row = lanes.row[first:last]
         begin, end = edges[None, :-1], edges[None, 1:]
         alive = (warps.start_ns[row][:, None] < end) & (warps.end_ns[row][:, None] > begin)
-        lost = (warps.dropped[row] > 0) & (lanes.kind[first:last] == NESTED)
-        unknown = alive & lost[:, None] & (begin >= self._known_until[row][:, None])
+        unknown = alive & (warps.dropped[row] > 0)[:, None] & (begin >= self._known_until[row][:, None])
         has = cover.item != NONE
         number = np.full(cover.stage.shape, NONE, dtype=np.int64)
         lit = np.zeros(cover.stage.shape, dtype=bool)
