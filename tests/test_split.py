@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -25,6 +26,7 @@ from warpdeck.core.toolchain import (
 from warpdeck.core.toolchain.build import build
 from warpdeck.core.toolchain.disassembly import disassemble
 from warpdeck.core.toolchain.requests import candidate_request
+from warpdeck.core.toolchain.sources import request_key
 from warpdeck.core.toolchain.split import SplitError, split
 from warpdeck.kernels.loader import load_workload
 from warpdeck.telemetry.trace import layout
@@ -79,10 +81,11 @@ extern "C" __global__ void two(const float *a, float *out, int n) {
 }
 """
 PARAMETERS = (("float32", 1), ("float32", 1), ("int32", -1))
+BLOCKS = (0, 7, 16, 128, 1, 1)
 
 
 def request(text: str = SOURCE, entries: tuple[str, ...] = ("one", "two"), **more: Any) -> CompileRequest:
-    base = CompileRequest("cuda", "k.cu", entries, CC, parameters=PARAMETERS, trace=True, split=True)
+    base = CompileRequest("cuda", "k.cu", entries, CC, parameters=PARAMETERS, trace=True, split=BLOCKS)
     return replace(base, text=text, **more)
 
 
@@ -102,7 +105,7 @@ def test_a_module_with_everything() -> None:
     one, two = made.kernels["one"], made.kernels["two"]
     assert one.parameters == (8, 8, 4, 32) and two.parameters == (8, 8, 4)
     assert one.max_threads == 128 and one.shared_bytes == 128 * 4 * 2 + 32
-    traced, plain = (build(replace(request(), split=False, trace=trace)) for trace in (True, False))
+    traced, plain = (build(replace(request(), split=None, trace=trace)) for trace in (True, False))
     assert mix(made, MEMORY) == mix(traced, MEMORY) + mix(plain, MEMORY) - mix_of(two.symbol, plain)
     # One variable each, whichever body uses it.
     assert made.ptx is not None
@@ -132,7 +135,7 @@ def test_the_bundled_kernels_hold_both_bodies(name: str, variant: str) -> None:
     wanted = replace(candidate_request(workload, candidate, CC, trace=True), lineinfo=False)
     both, traced, plain = (
         build(replace(wanted, trace=trace, split=halves))
-        for trace, halves in ((True, True), (True, False), (False, False))
+        for trace, halves in ((True, BLOCKS), (True, None), (False, None))
     )
     assert both.unsplit == ""
     assert mix(both, MEMORY) == mix(traced, MEMORY) + mix(plain, MEMORY)
@@ -245,10 +248,12 @@ def modules(draw: st.DrawFn) -> tuple[str, str, dict[str, str]]:
 
 
 @FEW
-@given(modules(), st.booleans())
-def test_two_texts_become_one_that_assembles(made: tuple[str, str, dict[str, str]], flat: bool) -> None:
+@given(modules(), st.sampled_from([BLOCKS, (5, 3, 4, 8, 9, 1), (1, 1, 7, 1, 2, 9)]))
+def test_two_texts_become_one_that_assembles(
+    made: tuple[str, str, dict[str, str]], blocks: tuple[int, int, int, int, int, int]
+) -> None:
     traced, plain, symbols = made
-    joined = split(traced, plain, symbols, flat=flat)
+    joined = split(traced, plain, symbols, blocks)
     ((kernel, other),) = symbols.items()
     assert f"{other}_param" not in joined and joined.count(f".entry {kernel}") == 1
     (cubin, log), (_, before) = (assembler.assemble(text, CC) for text in (joined, traced))
@@ -273,7 +278,7 @@ def test_texts_that_differ_in_more_than_markers_are_refused(
     changed = re.sub(pattern, by, plain, count=1)
     assert changed != plain
     with pytest.raises(SplitError):
-        split(traced, changed, symbols)
+        split(traced, changed, symbols, BLOCKS)
 
 
 @settings(max_examples=200, deadline=None)
@@ -285,7 +290,7 @@ def test_damaged_text_gives_the_one_error(
     at %= len(plain)
     damaged = plain[:at] + noise + ("" if cut else plain[at:])
     try:
-        split(traced, damaged, symbols)
+        split(traced, damaged, symbols, BLOCKS)
     except SplitError as error:
         assert "\n" not in str(error)
 
@@ -300,7 +305,6 @@ def test_damaged_text_gives_the_one_error(
 def test_the_comparison_is_true_in_the_selected_blocks_alone(
     made: tuple[str, str, dict[str, str]], grid: tuple[int, int, int], stride: int, data: st.DataObject
 ) -> None:
-    flat = grid[1] == grid[2] == 1
     total = grid[0] * grid[1] * grid[2]
     first = data.draw(st.integers(0, total - 1))
     count = data.draw(st.integers(0, (total - 1 - first) // stride + 1))
@@ -308,43 +312,43 @@ def test_the_comparison_is_true_in_the_selected_blocks_alone(
     cta = (first + index * stride + data.draw(st.sampled_from([0, 0, 1, -1, 2]))) % total
     place = (cta % grid[0], cta // grid[0] % grid[1], cta // grid[0] // grid[1])
     traced, plain, symbols = made
-    chosen = run_comparison(split(traced, plain, symbols, flat=flat), place, grid, (first, stride, count))
+    joined = split(traced, plain, symbols, (first, stride, count, *grid))
+    chosen = run_comparison(joined, place)
+    assert ("%ctaid.y" in joined) == (grid[1] > 1) and ("%ctaid.z" in joined) == (grid[2] > 1)
     steps, rest = divmod(cta - first, stride)
     assert chosen == (rest == 0 and 0 <= steps < count)
 
 
-def run_comparison(
-    ptx: str, place: tuple[int, ...], grid: tuple[int, ...], choice: tuple[int, int, int]
-) -> bool:
+def run_comparison(ptx: str, place: tuple[int, ...]) -> bool:
     """What the lines in front of the two bodies decide, for a block's place."""
-    first, stride, count = choice
-    loads = iter([first, layout.stride_inverse(stride), count])
-    values = {
-        f"%{name}.{axis}": number
-        for name, at in (("ctaid", place), ("nctaid", grid))
-        for axis, number in zip("xyz", at, strict=True)
-    }
-    lines = ptx[ptx.index(".reg .b32 wd_index") : ptx.index("@wd_chosen")].split(";")[1:-1]
+    assert ptx.index("setp.lt.u32 wd_chosen") < ptx.index("@wd_chosen bra.uni") < ptx.index("st.shared")
+    values = {f"%ctaid.{axis}": number for axis, number in zip("xyz", place, strict=True)}
+    lines = ptx[ptx.index(".reg .b32 wd_index") : ptx.index("{", ptx.index("wd_chosen,"))].split(";")[1:-1]
     for line in lines:
         name, to, *given = re.split(r"[\s,]+", line.strip())
-        numbers = [values.get(text, 0) for text in given]
+        numbers = [int(text) if text.isdigit() else values.get(text, 0) for text in given]
         values[to] = {
-            "ld.param.u32": lambda _: next(loads),
             "mov.u32": lambda x: x[0],
-            "neg.s32": lambda x: -x[0],
-            "mul.lo.u32": lambda x: x[0] * x[1],
             "mad.lo.u32": lambda x: x[0] * x[1] + x[2],
             "setp.lt.u32": lambda x: x[0] < x[1],
         }[name](numbers) % (1 << 32)
     return bool(values["wd_chosen"])
 
 
-def test_a_request_knows_whether_every_grid_is_flat() -> None:
-    for name, flat in (("reduction", True), ("gemm", False)):
-        workload = load_workload(name)
-        candidate = workload.baseline(next(iter(workload.spaces)))
-        assert candidate_request(workload, candidate, CC, trace=True, split=True).flat is flat
-        assert not candidate_request(workload, candidate, CC, trace=True).flat
+def test_the_blocks_are_part_of_the_request_and_its_key() -> None:
+    one, other = request(), request(split=(0, 9, 16, 128, 1, 1))
+    assert CompileRequest.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert request_key(one, {}) != request_key(other, {})
+
+
+def test_the_comparison_is_two_instructions_before_anything_is_read_or_written() -> None:
+    made = build(request())
+    lines = [x.text for x in disassemble(made.cubin) if x.kernel == "one"]
+    before = lines[: next(i for i, text in enumerate(lines) if re.match(r"@!?P\d BRA", text))]
+    inverse = layout.stride_inverse(BLOCKS[1])
+    wide = f"{inverse - (1 << 32):#x}" if inverse >> 31 else f"{inverse:#x}"
+    assert sum(f", {wide}, " in text for text in before) == 1  # multiplied by a constant
+    assert not any(re.match(MEMORY, re.sub(r"^@!?U?P\w+ ", "", text)) for text in before)
 
 
 def test_the_assembler_of_a_toolkit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,24 @@ def on(text: str) -> tuple[ast.Module, tuple[str, ...]]:
     return tree, instrument(tree, "k.py")
 
 
+def test_behind_a_barrier_a_marked_function_waits_for_it() -> None:
+    text = IMPORT + dedent(
+        """
+        def kernel(x):
+            with stage("wait"):
+                cuda.syncthreads()
+            syncthreads()
+
+        def helper(x):
+            cuda.syncthreads()
+        """
+    )
+    lines = [line.strip() for line in ast.unparse(on(text)[0]).splitlines()]
+    behind = [after for line, after in zip(lines, [*lines[1:], ""], strict=True) if "syncthreads" in line]
+    assert behind == ["_wd_device.settle()"] * 2 + [""]
+    assert "settle" not in ast.unparse(off(text))
+
+
 # -- any program: Python's own `with` is the oracle -------------------------------------------------
 
 

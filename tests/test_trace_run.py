@@ -155,19 +155,21 @@ def test_rows_are_aligned_and_apart(capacity: int) -> None:
     st.integers(1, 1024),
     st.one_of(st.none(), st.integers(1, 5000)),
     st.one_of(st.none(), st.integers(1, tracing.ALL_WARPS)),
-    st.integers(0, 5000),
+    st.integers(0, 132),
+    st.integers(0, 32),
 )
 def test_a_selection_lies_within_the_launch(
-    grid: tuple[int, int, int], threads: int, ctas: int | None, mask: int | None, wave: int
+    grid: tuple[int, int, int], threads: int, ctas: int | None, mask: int | None, sms: int, each: int
 ) -> None:
     launch = Launch("k", grid, (threads, 1, 1))
     warps = -(-threads // 32)
     options = TraceOptions(ctas=ctas, warp_mask=mask)
     if mask is not None and not mask & ((1 << warps) - 1):
         with pytest.raises(UsageError, match="no such warp"):
-            select(launch, options, wave)
+            select(launch, options, sms, each)
         return
-    chosen = select(launch, options, wave)
+    chosen = select(launch, options, sms, each)
+    wave = sms * each
     total = grid[0] * grid[1] * grid[2]
     assert chosen.of == total
     assert chosen.count == min(total, ctas or total)
@@ -176,6 +178,9 @@ def test_a_selection_lies_within_the_launch(
     if wave and chosen.count <= total - wave:  # as many as run at a time come after the last one
         assert last < total - wave
     assert chosen.stride * layout.stride_inverse(chosen.stride) % 2**32 == 1
+    if sms:  # no SM has a second one before every other has its first
+        round_robin = {(chosen.first + i * chosen.stride) % sms for i in range(chosen.count)}
+        assert len(round_robin) == min(sms, chosen.count)
     assert chosen.warp_mask < 1 << warps
     assert chosen.rows == chosen.count * bin(chosen.warp_mask).count("1")
 

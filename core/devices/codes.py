@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model import Candidate, Case, Resources
 from ..toolchain import Compiled, CompilePool
+from ..toolchain.compiled import Blocks
 from ..toolchain.requests import candidate_request
 from ..worker.session import Code
 from ..workload import Workload
@@ -63,14 +64,19 @@ class Codes:
         return None if too_much is None else UsageError(_too_much_shared(too_much, most))
 
     def get(
-        self, candidate: Candidate, cases: Sequence[Case], *, trace: bool = False, split: bool = False
+        self,
+        candidate: Candidate,
+        cases: Sequence[Case],
+        *,
+        trace: bool = False,
+        split: Blocks | None = None,
     ) -> Code:
-        """Compiled code with the launches of these cases; `trace`: with its stage markers; `split`: these
-        only in the blocks that a trace selects, where that can be.
+        """Compiled code with the launches of these cases; `trace`: with its stage markers; `split`: these in
+        some blocks only, where that can be.
 
         Raises CompileError, UsageError, ToolchainError.
         """
-        key = candidate.id + "+trace" * trace + "+split" * split
+        key = candidate.id + "+trace" * trace + (f"+split{split}" if split else "")
         known = self._codes.get(key)
         if trace:
             compiled = known.compiled if known else self._traced(candidate, cases, split)
@@ -85,7 +91,7 @@ class Codes:
         self._codes[key] = code
         return code
 
-    def _traced(self, candidate: Candidate, cases: Sequence[Case], split: bool) -> Compiled:
+    def _traced(self, candidate: Candidate, cases: Sequence[Case], split: Blocks | None) -> Compiled:
         """With stage markers, and the occupancy of the kernel without them where that costs no spill: the few
         registers that markers take must not change how many warps share an SM."""
         plain = self.submit(candidate, cases).result()
@@ -101,7 +107,7 @@ class Codes:
         if better and more <= (_SPLIT_SPILL if split else 0):
             traced = capped
         if split and _lost(before, traced):
-            whole = self._traced(candidate, cases, split=False)
+            whole = self._traced(candidate, cases, split=None)
             if not _lost(before, whole):
                 return replace(whole, unsplit="with both bodies in it, fewer of its warps fit on an SM")
         return traced

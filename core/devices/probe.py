@@ -52,11 +52,13 @@ class Selection:
         return self.count * self.warp_mask.bit_count()
 
 
-def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
+def select(launch: Launch, options: TraceOptions, sms: int = 0, each: int = 0) -> Selection:
     """The CTAs and warps of a launch that the options ask for. Raises UsageError if no warp is left.
 
-    `wave`: how many CTAs run at a time, 0 if that isn't known. Of a launch of more than one wave those are
-    chosen that others follow: what one takes longer because it records must not delay the launch's end.
+    `sms`: how many SMs there are, and `each`: how many CTAs of the launch run at a time on one; 0 if that
+    isn't known. CTAs go round the SMs, so that with a stride of a quarter of them the same four would record
+    all. Of a launch of more than one wave those are chosen that others follow: what one takes longer because
+    it records must not delay the launch's end.
     """
     total, warps = math.prod(launch.grid), -(-math.prod(launch.block) // 32)
     mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
@@ -65,10 +67,11 @@ def select(launch: Launch, options: TraceOptions, wave: int = 0) -> Selection:
     if total >> 32:
         raise UsageError(f"{launch.entry} has {total:,} CTAs; a trace numbers up to 2^32 - 1")
     count = total if options.ctas is None else min(options.ctas, total)
+    wave = sms * each
     followed = total - wave if wave else 0
     stride = max(1, (followed if followed >= count else total) // count)
-    if stride % 2 == 0:
-        stride -= 1  # an even one would meet the same few SMs again and again, and has no inverse
+    while stride % 2 == 0 or sms // math.gcd(stride, sms or 1) < min(count, sms):
+        stride -= 1  # an even one has no inverse
     return Selection(0, stride, count, mask, total, count < total and (not wave or followed >= count))
 
 
@@ -98,11 +101,13 @@ class Probe:
             raise UsageError(f"there is no launch {options.launch}: the candidate has {len(launches)}")
         launch = launches[options.launch]
         fit = plain.compiled.occupancy(launch)
-        selection = select(launch, options, fit.blocks * (self._info.sm_count or 0) if fit else 0)
+        selection = select(launch, options, self._info.sm_count or 0, fit.blocks if fit else 0)
         split = splits(selection, plain.compiled.resources) if options.split is None else options.split
-        traced = self._codes.get(
-            candidate, [case], trace=True, split=split and selection.count < selection.of
-        )
+        blocks = None
+        if split and selection.count < selection.of:
+            x, y, z = (*launch.grid, 1, 1)[:3]
+            blocks = (selection.first, selection.stride, selection.count, x, y, z)
+        traced = self._codes.get(candidate, [case], trace=True, split=blocks)
         problem = self._codes.problem(traced, [case])
         if problem:
             raise UsageError(f"{self._workload.name}, case {case.name}: can't be traced: {problem}")

@@ -79,7 +79,8 @@ def build(
 
 def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCache | None) -> Compiled:
     """Both builds in one; the traced one with `unsplit` where that can't be."""
-    both = replace(request, split=False, flat=False, lineinfo=False, ptx=request.language == "numba")
+    assert request.split is not None
+    both = replace(request, split=None, lineinfo=False, ptx=request.language == "numba")
     traced, plain = (build(replace(both, trace=trace), files, cache) for trace in (True, False))
     try:
         if request.confined:
@@ -91,7 +92,7 @@ def _split(request: CompileRequest, files: Mapping[str, str], cache: CompileCach
             for entry, info in traced.kernels.items()
             if info.parameters != plain.kernels[entry].parameters
         }
-        ptx = split(traced.ptx or "", plain.ptx or "", symbols, flat=request.flat)
+        ptx = split(traced.ptx or "", plain.ptx or "", symbols, request.split)
         cubin, log = assembler.assemble(ptx, request.cc, reg_cap=request.reg_cap)
     except (SplitError, CompileError, ToolchainError) as error:
         return replace(traced, unsplit=str(error))
@@ -114,7 +115,12 @@ def _numba(
     from .nvjitlink import link
 
     codes, fast, stages = _ltoir(request, files, cache)
-    options = {"reg_cap": request.reg_cap, "lineinfo": request.lineinfo, "fastmath": fast}
+    options = {
+        "reg_cap": request.reg_cap,
+        "lineinfo": request.lineinfo,
+        "fastmath": fast,
+        "assembler": assembler.TRACED if request.trace else (),
+    }
     try:
         cubin, log = link(codes, request.cc, **options)
     except CompileError as error:

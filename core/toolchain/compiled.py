@@ -33,6 +33,10 @@ class ToolchainError(WarpdeckError):
     exit_code = ExitCode.USAGE
 
 
+# first, stride, count: the blocks first + i · stride for i < count; and their grid: x, y, z.
+Blocks = tuple[int, int, int, int, int, int]
+
+
 @dataclass(frozen=True)
 class CompileRequest:
     """One compile, resolved. Equal `key` (see `sources.request_key`): equal result.
@@ -56,9 +60,8 @@ class CompileRequest:
     confined: bool = False
     # With the stage markers compiled in: a trace's descriptor comes after the parameters.
     trace: bool = False
-    # Traced, and blocks that the descriptor doesn't select run the untraced code (`split.py`).
-    split: bool = False
-    flat: bool = False  # no launch's grid has more than one dimension, which a split kernel may rely on
+    # Traced, and all blocks but these run the untraced code (`split.py`).
+    split: Blocks | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, for the compile process and the key."""
@@ -74,6 +77,7 @@ class CompileRequest:
                 "cc": tuple(data["cc"]),
                 "parameters": tuple((str(d), int(n)) for d, n in data["parameters"]),
                 "options": tuple(data["options"]),
+                "split": data["split"] and tuple(data["split"]),
             }
         )
 

@@ -17,11 +17,12 @@ def link(
     lineinfo: bool = True,
     fastmath: bool = False,
     ptx: bool = False,
+    assembler: Sequence[str] = (),
 ) -> tuple[bytes, str]:
     """Link pieces of code, each (kind, data), into one cubin, or PTX if `ptx`.
 
-    Kinds: "ltoir", "ptx", "cubin", "fatbin", "object", "library". Returns the code and the
-    assembler's verbose log.
+    Kinds: "ltoir", "ptx", "cubin", "fatbin", "object", "library". `assembler`: options for it. Returns the
+    code and the assembler's verbose log.
 
     Raises:
         CompileError: the linker refused it.
@@ -47,6 +48,7 @@ def link(
         options.append("-lineinfo")
     if fastmath:
         options += ["-ftz=1", "-prec-div=0", "-prec-sqrt=0", "-fma=1"]
+    options += [f"-Xptxas={option}" for option in assembler]
     if ptx:
         options.append("-ptx")
     try:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .assembler import TRACED
 from .compiled import CompileError, CompileRequest, ToolchainError
 from .confine import REMEDIES, confine_ptx
 from .nvjitlink import missing
@@ -52,7 +53,7 @@ def compile_source(request: CompileRequest, text: str) -> tuple[bytes, str, str,
     options = [f"--gpu-architecture=sm_{arch}", "--ptxas-options=-v", "--std=c++17"]
     options += [f"-I{folder}" for folder in header_folders()]
     if request.trace:
-        options.append("-DWARPDECK_TRACE=1")
+        options += ["-DWARPDECK_TRACE=1", *(f"--ptxas-options={option}" for option in TRACED)]
     options += [f"-D{name}={_macro(name, value)}" for name, value in request.knobs.items()]
     if request.reg_cap:
         options.append(f"--maxrregcount={request.reg_cap}")

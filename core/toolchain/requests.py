@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from ..model import Candidate, Trust
 from ..workload import Workload
-from .compiled import CompileRequest
+from .compiled import Blocks, CompileRequest
 
 
 def candidate_request(
@@ -17,16 +16,15 @@ def candidate_request(
     *,
     ptx: bool = False,
     trace: bool = False,
-    split: bool = False,
+    split: Blocks | None = None,
 ) -> CompileRequest:
     """The compile of a candidate for a compute capability; `trace`: with its stage markers; `split`: these
-    only in the blocks that a trace selects.
+    in some blocks only.
 
     Raises UsageError for an unknown variant, or a source that can't be read.
     """
     variant = workload.variant(candidate.variant)
     knobs = dict(candidate.config)
-    launches = [*variant.launches, *chain(*variant.case_launches.values())]
     confined = workload.trust_of(variant.name) in (Trust.GENERATED, Trust.REMOTE)
     return CompileRequest(
         language=variant.language,
@@ -43,7 +41,6 @@ def candidate_request(
         ptx=ptx and variant.language == "numba",
         trace=trace,
         split=split,
-        flat=split and all(len(launch.grid) == 1 for launch in launches),
         confined=confined,
         # The sandbox can't read the user's folders: the text goes there, and nothing beside it.
         text=variant.source() if confined and variant.language == "cuda" else None,

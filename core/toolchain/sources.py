@@ -38,13 +38,14 @@ _TOOLS = (
     "nvidia-nvjitlink",
     "nvidia-nvjitlink-cu12",
     "nvidia-nvvm",
+    "nvidia-cuda-nvcc",
     "nvidia-cuda-nvcc-cu12",
     "nvidia-cuda-runtime",
     "nvidia-cuda-runtime-cu12",
     "nvidia-cuda-cccl",
     "nvidia-cuda-cccl-cu12",
 )
-_FORMAT = 3  # raise it when the same inputs would give another result
+_FORMAT = 4  # raise it when the same inputs would give another result
 
 
 @functools.cache

@@ -2,8 +2,10 @@
 
 Markers that record nothing cost a kernel nearly as much as those that do, and most blocks record nothing. The
 PTX of both comes from one source. The kernel that is made of them decides with one comparison, the same for a
-whole block, which body it runs. Registers and labels stay apart in scopes of their own; variables of the
-module, shared memory and parameters are the traced text's, if it has all of the plain one's.
+whole block, which body it runs. Every block needs that comparison, so it is made of constants, and stands
+among the untraced body's first instructions, which don't have to wait for it. Registers and labels stay apart
+in scopes of their own; variables of the module, shared memory and parameters are the traced text's, if it has
+all of the plain one's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...telemetry.trace import layout
+from .compiled import Blocks
 
 _STAGE_NAMES = "wd_stage_names"  # the traced text alone has it
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -22,26 +25,22 @@ _NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$%][\w$]*(?![\w$.])")  # not an instruc
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _PARAMETER = re.compile(r"\.param\s+(.*?)([A-Za-z_$%][\w$]*)\s*(\[\s*\d+\s*\])?\s*$", re.DOTALL)
 _SHARED = re.compile(r"(?<![\w.])\.shared\s+([^;{}]*?)([A-Za-z_$%][\w$]*)\s*((?:\[\s*\d+\s*\])*)\s*;")
-# (cta - first) * inverse < count, as in `layout.DESCRIPTOR`. Every block waits for this: what doesn't depend
-# on its place in the grid is multiplied out beforehand, and places that are always 0 aren't read.
+# (cta - first) * inverse < count, as in `layout.DESCRIPTOR`, multiplied out.
 _DISPATCH = """
 	.reg .pred wd_chosen;
-	.reg .b32 wd_index, wd_by, wd_at;
-	ld.param.u32 wd_at, [{first}];
-	ld.param.u32 wd_by, [{inverse}];
-	mul.lo.u32 wd_at, wd_at, wd_by;
-	neg.s32 wd_at, wd_at;
-	mov.u32 wd_index, %ctaid.x;
-	mad.lo.u32 wd_index, wd_index, wd_by, wd_at;
-{more}	ld.param.u32 wd_at, [{count}];
-	setp.lt.u32 wd_chosen, wd_index, wd_at;
-	@wd_chosen bra.uni wd_traced;
+	.reg .b32 wd_index, wd_cta;
+	mov.u32 wd_cta, %ctaid.x;
+	mad.lo.u32 wd_index, wd_cta, {by}, {more};
+{dimensions}	setp.lt.u32 wd_chosen, wd_index, {count};
 """
-_DIMENSION = """	mov.u32 wd_at, %nctaid.{below};
-	mul.lo.u32 wd_by, wd_by, wd_at;
-	mov.u32 wd_at, %ctaid.{this};
-	mad.lo.u32 wd_index, wd_at, wd_by, wd_index;
+_DIMENSION = """	mov.u32 wd_cta, %ctaid.{axis};
+	mad.lo.u32 wd_index, wd_cta, {by}, wd_index;
 """
+# What may run before it is known which body does: it changes nothing but registers.
+_PURE = re.compile(
+    r"\s*(?:\.(?:reg|local)|ld\.param|mov|cvt|cvta|add|sub|mul|mad|neg|abs|min|max|shl|shr|and|or|xor|not|setp|selp)"
+    r"\b[^;{}]*;"
+)
 
 
 class SplitError(Exception):
@@ -72,14 +71,14 @@ class _Function:
         return _renamed(self.text, names)
 
 
-def split(traced: str, plain: str, symbols: Mapping[str, str], *, flat: bool = False) -> str:
-    """The PTX of a module whose kernels run `plain` in blocks that the descriptor doesn't select.
+def split(traced: str, plain: str, symbols: Mapping[str, str], blocks: Blocks) -> str:
+    """The PTX of a module whose kernels run `plain` in blocks that aren't selected.
 
     Args:
         traced: PTX with markers; each kernel takes the descriptor after the others' parameters.
         plain: PTX of the same source without.
         symbols: of each kernel to be split, its symbol in `traced` and in `plain`.
-        flat: no launch's grid has more than one dimension.
+        blocks: which blocks of which grid are selected. The traced body still asks the descriptor.
 
     Raises SplitError where the texts differ in more than markers.
     """
@@ -111,36 +110,40 @@ def split(traced: str, plain: str, symbols: Mapping[str, str], *, flat: bool = F
                 other = kernels.get(symbols[part.name])
                 if other is None:
                     raise SplitError(f"the untraced code has no kernel {symbols[part.name]}")
-                found.append(_joined(part, other, moved, flat))
+                found.append(_joined(part, other, moved, blocks))
                 continue
         found.append(part.text if isinstance(part, _Function) else part)
     return "\n".join(found) + "\n"
 
 
-def _joined(traced: _Function, plain: _Function, moved: Mapping[str, str], flat: bool) -> str:
+def _joined(traced: _Function, plain: _Function, moved: Mapping[str, str], blocks: Blocks) -> str:
     if traced.after.split() != plain.after.split():
         raise SplitError(f"launch bounds differ: {' '.join(plain.after.split()) or 'none'} without markers")
     ours, theirs = _parameters(traced), _parameters(plain)
-    added = [kind for kind, _ in ours[len(theirs) :]]
     if [kind for kind, _ in theirs] != [kind for kind, _ in ours[: len(theirs)]]:
         raise SplitError("the parameters differ")
-    last = ours[len(theirs) :]
-    at = (layout.DESCRIPTOR.fields or {})["cta_first"][1]  # first, inverse, count: four bytes each
-    if len(last) == 1 and added[0].endswith(f"[{layout.DESCRIPTOR.itemsize}]"):
-        places = [f"{last[0][1]}+{at + 4 * i}" for i in range(3)]
-    elif added in ([".u64"] * 4, [".b64"] * 4):
-        places = [f"{last[(at + 4 * i) // 8][1]}+{(at + 4 * i) % 8}" for i in range(3)]
-    else:
-        raise SplitError("the traced kernel's last parameter is no descriptor")
     bodies, arrays = zip(*(_without_shared(part.body or "") for part in (traced, plain)), strict=True)
     same = _same_shared(*arrays)
     names = {**moved, **same}
     names |= {old: new for (_, old), (_, new) in zip(theirs, ours, strict=False)}
-    more = "" if flat else "".join(_DIMENSION.format(below=b, this=t) for b, t in ("xy", "yz"))
-    dispatch = _DISPATCH.format(first=places[0], inverse=places[1], count=places[2], more=more)
     shared = "".join(f"\t.shared {kind}{name}{size};\n" for name, (kind, size) in arrays[0].items())
-    body = f"\n{shared}{dispatch}\t{{{_renamed(bodies[1], names)}}}\n\tret;\nwd_traced:\n\t{{{bodies[0]}}}\n"
+    other, at = _renamed(bodies[1], names), 0
+    while start := _PURE.match(other, at):
+        at = start.end()
+    other = f"{other[:at]}\n\t@wd_chosen bra.uni wd_traced;{other[at:]}"
+    body = f"\n{shared}{_dispatch(blocks)}\t{{{other}}}\n\tret;\nwd_traced:\n\t{{{bodies[0]}}}\n"
     return f"{traced.before}{traced.name}({traced.parameters}){traced.after}{{{body}}}"
+
+
+def _dispatch(blocks: Blocks) -> str:
+    first, stride, count, *grid = blocks
+    inverse, dimensions, by = layout.stride_inverse(stride), "", 1
+    for axis, below, size in zip("yz", grid, grid[1:], strict=False):
+        by *= below
+        if size > 1:
+            dimensions += _DIMENSION.format(axis=axis, by=by * inverse % (1 << 32))
+    more = -first * inverse % (1 << 32)
+    return _DISPATCH.format(by=inverse, more=more, dimensions=dimensions, count=count)
 
 
 def _same_shared(

@@ -145,6 +145,14 @@ class _Tracer(Rewriter):
         word = layout.word(layout.KIND_EXTENDED, call.id, _SUB_KINDS[marker] << layout.SUB_SHIFT)
         return [self._record(node, word, call.second, layout.ARGUMENT_MASK)]
 
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """With a wait behind each barrier, so that a marker behind it doesn't read the clock too early."""
+        made = super().visit_Expr(node)
+        barrier = (isinstance(node.value, ast.Call) and dotted(node.value.func)) or ""
+        if barrier.rpartition(".")[2] == "syncthreads" and self._functions and self._functions[-1].marked:
+            return [node, placed(ast.Expr(_device_call("settle")), node)]
+        return made
+
     def pinned(self, node: ast.Assign, places: Sequence[ast.expr]) -> list[ast.stmt]:
         target = node.targets[0]
         targets = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]

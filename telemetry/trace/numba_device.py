@@ -157,6 +157,9 @@ _record, _record_end, _record_raw = (
 )
 
 
+_settle = _assembly("bar.warp.sync 0xffffffff;", ir.VoidType(), [], "~{memory}")
+
+
 def _word(context: Any, builder: Any, value: Any, kind: Any) -> Any:
     """A whole number's low 32 bits."""
     return context.cast(builder, value, kind, types.uint32)
@@ -258,6 +261,17 @@ def value(typing_context, following, left, name, number):
         return context.make_tuple(builder, signature.return_type, state)
 
     return _STATE(*_STATE, types.uint32, number), codegen
+
+
+@intrinsic
+def settle(typing_context):
+    """Behind a barrier, which lets a warp run on for some cycles before it holds it: wait for it."""
+
+    def codegen(context, builder, signature, args):
+        builder.call(_settle, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 @intrinsic

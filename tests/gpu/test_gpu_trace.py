@@ -224,7 +224,7 @@ def test_only_what_is_selected_records(backends: Any, ctas: int | None, mask: in
     raw = backend.trace(candidate, case, options)
     found = set(zip(raw.headers["cta"].tolist(), raw.headers["warp"].tolist(), strict=True))
     warps = [w for w in range(4) if chosen.warp_mask >> w & 1]
-    expected = {(chosen.first + i * chosen.stride, w) for i in range(chosen.count) for w in warps}
+    expected = {(i * raw.meta["ctas"]["stride"], w) for i in range(chosen.count) for w in warps}
     assert found == expected and len(raw.headers) == len(expected)
 
 
@@ -367,3 +367,28 @@ def test_tracing_leaves_the_device_as_it_was(backends: Any) -> None:
     words = [raw.records["word"] for raw in (first, second)]
     ends = words[0] >> 30 == layout.KIND_END  # an end's payload is a time
     assert np.array_equal(*(np.where(ends, w & ~np.uint32(layout.PAYLOAD_MASK), w) for w in words))
+
+
+def test_a_wait_at_a_barrier_is_measured(device: Device, tmp_path: Path) -> None:
+    """Three warps wait for the fourth. The hardware lets a warp run on behind a barrier for some cycles."""
+    body = """
+    if (threadIdx.x < 32) for (const long long begin = clock64(); clock64() - begin < 20000;) {}
+    WD_PUSH(busy);
+    __syncthreads();
+    WD_POP(busy);
+    """
+    timeline = decoded(Own(device, tmp_path, body).trace(BRIEF))
+    lasted = timeline.slices.end_ns - timeline.slices.start_ns
+    late = timeline.warps.warp[timeline.slices.row] == 0
+    assert late.sum() * 4 == len(late)
+    assert lasted[~late].min() > 8000 and lasted[late].max() < 1000
+
+
+def test_a_wait_at_a_barrier_is_measured_in_numba(backends: Any) -> None:
+    """All warps but the first wait until its thread 0 has added to memory, which takes over 300 ns."""
+    workload, case, backend = backends["reduction"]
+    timeline = decoded(backend.trace(candidate_of(workload, "full", case), case, SPLIT))
+    waits = timeline.slices.stage == list(timeline.stages).index("wait")
+    others = timeline.warps.warp[timeline.slices.row] != 0
+    lasted = (timeline.slices.end_ns - timeline.slices.start_ns)[waits & others]
+    assert np.median(lasted) > 300

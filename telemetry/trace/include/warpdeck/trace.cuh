@@ -49,6 +49,9 @@
 // and what comes out before its WD_POP. Numbers of 32 and 64 bits, pointers, float2, float4, and arrays of
 // these that live in registers.
 //
+// Barriers. A clock read right behind a barrier comes before the wait. With tracing on, __syncthreads() is followed
+// by __syncwarp(), which cures that; behind a barrier by other means (inline assembly) write that yourself.
+//
 // Asynchronous work. A WD_POP after cp.async, TMA or wgmma ends their issue. Use WD_ISSUE and WD_DONE, or put
 // the WD_POP after the wait.
 //
@@ -132,6 +135,10 @@
     wd_state.record(wd_detail::extended(wd_stages::name, wd_detail::sub, unsigned(argument)))
 
 #define WD_PIN(...) wd_detail::pin(__VA_ARGS__)
+
+// A barrier lets a warp run on for some cycles before it holds it, and a marker behind it would read the clock
+// too early (on an H200: 9 cycles after a barrier that took 5000). This waits; it costs no more than a NOP.
+#define __syncthreads() (__syncthreads(), __syncwarp())
 
 namespace wd_detail {
 
