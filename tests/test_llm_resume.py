@@ -54,16 +54,16 @@ def test_a_resumed_run_pays_for_nothing_twice(bed: Bed) -> None:
     assert len(server.asked) == paid + 1
 
 
-@pytest.mark.parametrize("kept", range(1, 6))
-def test_a_run_cut_at_any_event_repeats_only_what_has_no_answer(bed: Bed, kept: int) -> None:
+@pytest.mark.parametrize("logged", range(1, 6))
+def test_a_run_cut_at_any_event_repeats_only_what_has_no_answer(bed: Bed, logged: int) -> None:
     """What kill -9 leaves: a prefix of the events."""
     server = bed.server(call("measure", {"n": 1}), answer(GOOD))
     seen: list[Any] = []
     bed.client(server).ask(ASK, purpose="propose", schema=SCHEMA, tools=[echo_tool(seen)])
     kinds = [kind for kind, _ in bed.log.events]
     assert kinds == ["request", "response", "tool", "request", "response"]
-    past = bed.log.events[:kept]
-    answered = kinds[:kept].count("response")
+    past = bed.log.events[:logged]
+    answered = kinds[:logged].count("response")
     server.say(*[call("measure", {"n": 1}), answer(GOOD)][answered:])
     before = len(server.asked)
     resumed = bed.client(server, past=past)
