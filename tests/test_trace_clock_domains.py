@@ -16,6 +16,7 @@ import warpdeck.kernels
 from warpdeck.telemetry.trace import layout
 from warpdeck.telemetry.trace.clock import idle_rate, timer_step
 from warpdeck.telemetry.trace.clock_domains import Domains, domains
+from warpdeck.telemetry.trace.clock_timer import Timer
 from warpdeck.telemetry.trace.decode import decode
 from warpdeck.telemetry.trace.store import load
 from warpdeck.telemetry.trace.timeline import RawTrace
@@ -29,7 +30,7 @@ def of(raw: RawTrace) -> Domains:
     headers = raw.headers[raw.headers["magic"] == layout.MAGIC_CLOSED]
     rate = idle_rate(raw.anchors, headers["time_begin"].min(), raw.meta)
     assert rate is not None
-    return domains(headers, raw.anchors, rate, timer_step(raw.anchors["time"]), None)
+    return domains(headers, raw.anchors, rate, Timer(timer_step(raw.anchors["time"])), None)
 
 
 def launch(machine: Machine, each: int = 64) -> RawTrace:

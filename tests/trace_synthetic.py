@@ -104,6 +104,20 @@ class Machine:
                 at += spacing_ns * float(self.rng.uniform(0.5, 1.5))
         return np.array(made, layout.ANCHOR)
 
+    def steps(self, at_ns: float, until_ns: float, spacing_ns: float, off_ns: float = 0.0) -> Any:
+        """Readings just before and just after steps of the timer, each up to `off_ns` off, on every SM."""
+        made = []
+        for sm in range(self.sms):
+            at = at_ns + spacing_ns * float(self.rng.uniform(0, 1))
+            while at < until_ns:
+                number = (EPOCH + int(at)) // self.tick + 1
+                step = number * self.tick - EPOCH + off_ns * float(self.rng.uniform(-1, 1))
+                after = round(self.cycles(step, sm)) + int(self.rng.integers(0, 4))
+                for time, clock in ((number - 1, after - 4), (number, after)):
+                    made.append((time * self.tick, int(self.offsets[sm]) + clock, sm, 4))
+                at += self.tick + spacing_ns * float(self.rng.uniform(0.5, 1.5))
+        return np.array(made, layout.ANCHOR)
+
 
 class Warp:
     """One warp's program. `now` is the cycle, since the machine's time 0, of the next record."""

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import clock_curve, clock_domains, clock_limits, layout
+from . import clock_curve, clock_domains, clock_limits, clock_timer, layout
 from .clock_rate import one_rate, per_warp
 from .conversion import Conversion
-from .readings import EndReadings, of_headers
+from .readings import EndReadings, during, of_headers
 from .timeline import Clock
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,7 @@ _SURE = 0.75  # of a rise: what the bounds leave no doubt of, to tell of it
 _OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _UNSEEN = 0.2  # of the timer's step
 _ROUNDING = 1e-3
+_UNEVEN = 12.0  # ns that a timer's steps may be apart from where they should be; more is a clock that changed
 _TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
 _UNLIKE, _FEW = (
     0.2,
@@ -143,12 +144,20 @@ def _curve(
 ) -> Conversion | None:
     """By a curve a clock domain; None if there is no idle rate, or no limits to it allow the readings."""
     epoch = headers["time_begin"].min()
-    rate = idle_rate(anchors, epoch, meta)
+    rate = idle_rate(anchors[~during(anchors, headers)], epoch, meta)
     if rate is None:
         return None
-    found = clock_domains.domains(headers, anchors, rate, tick, ends)
+    quiet = anchors[~during(anchors, headers)]
+    timer = clock_timer.timer(quiet, rate, tick)
+    if not timer.beat:  # perhaps a clock was not quiet yet after the launch
+        timer = clock_timer.timer(quiet[quiet["time"] <= epoch], rate, tick)
+    found = clock_domains.domains(headers, anchors, rate, timer, ends)
     traced = np.searchsorted(found.sms, headers["sm"])
     single = found.apart(np.ones(found.sms.size, bool))
+    alone, idle = None, _Axis(single, single.domain, rate, epoch)
+    jitter = clock_limits.contradiction(_points(idle, own[:0], quiet, None, headers, timer)[0])
+    if jitter > _UNEVEN:
+        return None
     while True:  # whole domains, pairs of SMs, SMs
         kept = np.unique(found.domain[traced])
         part_of = np.full(int(found.domain.max()) + 1, -1)
@@ -156,12 +165,15 @@ def _curve(
         part = part_of[found.domain]
         axis = _Axis(found, part, rate, epoch)
         near = anchors[part[np.searchsorted(found.sms, anchors["sm"])] >= 0]
-        points, sm = _points(axis, own, near, ends, headers, tick)
+        points, sm = _points(axis, own, near, ends, headers, timer, jitter)
         part_at = part[sm]
         allowed, off = clock_limits.limits(points)
-        together = clock_limits.agree(points, part_at, kept.size)
-        if ends is not None:
-            alone = _points(_Axis(single, single.domain, rate, epoch), own, near, ends, headers, tick)
+        together = clock_limits.agree(points, part_at, kept.size, clock_limits.CLOSEST)
+        if alone is None and (ends is not None or not together.all()):
+            alone = _points(idle, own, near, ends, headers, timer, jitter)
+        if alone and not together.all():  # perhaps the clock just changed faster than that
+            together = clock_limits.agree(points, part_at, kept.size, clock_limits.limits(alone[0])[0])
+        if alone and ends is not None:
             apart = _late_share(*alone, allowed, traced) < _late_share(points, sm, allowed, traced) - _UNLIKE
             together[np.unique(part[traced[apart]])] = False
         split = kept[~together & (np.bincount(part[part >= 0], minlength=kept.size) > 1)]
@@ -228,29 +240,29 @@ def _points(
     anchors: NDArray[Any],
     ends: EndReadings | None,
     headers: NDArray[Any],
-    tick: float,
+    timer: clock_timer.Timer,
+    jitter: float = 0.0,
 ) -> tuple[clock_limits.Points, Ints]:
-    """All readings' bounds on the lag, sorted, and their SMs."""
+    """All readings' bounds on the lag, sorted, and their SMs. `jitter`: within how many ns steps come."""
     used = np.concatenate([anchors, own])
     sm = np.searchsorted(axis.found.sms, used["sm"])
     clock, time, gap = used["clock"], used["time"], used["gap"] * axis.rate
-    width = np.full(used.size, tick)
+    width = np.full(used.size, timer.tick)
     soft = np.zeros(used.size, bool)
     if ends is not None:
-        # While other warps are busy, the timer may be read late, even between two reads of the clock.
-        soft[anchors.size :] = True
         sm = np.concatenate([sm, np.searchsorted(axis.found.sms, headers["sm"])[ends.row]])
         clock = np.concatenate([clock, headers["clock_begin"][ends.row] + ends.cycle.astype(np.uint64)])
         time = np.concatenate([time, ends.time])
         gap = np.concatenate([gap, np.zeros(ends.row.size)])
-        width = np.concatenate([width, np.full(ends.row.size, _end_step(tick))])
+        width = np.concatenate([width, np.full(ends.row.size, _end_step(timer.tick))])
         soft = np.concatenate([soft, np.ones(ends.row.size, bool)])
     x = axis.place(clock, sm)
     part = axis.part[sm]
     lag = (time - axis.epoch).view(np.int64) - (x - part * axis.apart)
-    error = axis.found.error[sm]
+    error = axis.found.error[sm] + jitter / 2
     order = np.argsort(x)
-    points = clock_limits.Points(x, lag - gap - error, lag + width + error, soft)
+    low, high = lag - gap - error + timer.early(time), lag + width + error + timer.late(time)
+    points = clock_limits.Points(x, low, high, soft)
     return clock_limits.Points(*(getattr(points, f)[order] for f in ("x", "low", "high", "soft"))), sm[order]
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .readings import EndReadings
+from .clock_timer import Timer
+from .readings import EndReadings, during
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +88,7 @@ class Domains:
 
 
 def domains(
-    headers: NDArray[Any], anchors: NDArray[Any], rate: float, tick: float, ends: EndReadings | None
+    headers: NDArray[Any], anchors: NDArray[Any], rate: float, timer: Timer, ends: EndReadings | None
 ) -> Domains:
     """The clock domains of all SMs that ran a warp or were calibrated.
 
@@ -102,6 +103,8 @@ def domains(
     sms, first = np.unique(both, return_index=True)
     start, none = times[first].astype(np.float64), np.zeros(sms.size)
     made = Domains(sms, clocks[first], start, none, none, np.arange(sms.size))
+    beside = anchors[during(anchors, headers)]
+    anchors = anchors[~during(anchors, headers)]
     sm = np.searchsorted(sms, anchors["sm"])
     since = (anchors["time"] - epoch).view(np.int64).astype(np.float64)
     early = since <= 0
@@ -112,9 +115,11 @@ def domains(
     if np.count_nonzero(enough) < 2:
         return made
     use = enough[sm]
-    sm, since, early, used = sm[use], since[use], early[use], anchors[use]
+    sm, since, early = sm[use], since[use], early[use]
+    used = anchors[use]
     lag = since - (used["clock"] - made.pivot[sm]).view(np.int64) * rate
-    low, high = lag - rate * used["gap"], lag + tick
+    low = lag - rate * used["gap"] + timer.early(used["time"])
+    high = lag + timer.tick + timer.late(used["time"])
     group, every = np.zeros(sms.size, np.int64), np.arange(sms.size)
     before = after = (every, every)
     for means in (True, True, False):  # the more is known of what an idle clock did, the closer
@@ -136,10 +141,11 @@ def domains(
     piece = (ends.time - ends.time.min()).astype(np.int64) // 1000
     size = np.bincount(group)
     traced = np.unique(np.searchsorted(sms, headers["sm"]))
+    watched = np.bincount(group[np.searchsorted(sms, beside["sm"])], minlength=size.size) >= _MANY
     few = (_density(sm, piece, sms.size) < _DENSE) | (np.bincount(sm, minlength=sms.size) < _MANY)
     single = np.bincount(group[traced], few[traced], size.size) == 0  # what needs no other SM's readings
     several = (size > _LARGEST) & (_density(group[sm], piece, size.size) < _DENSE)
-    return found.parted(np.flatnonzero(several)).apart(single[group])
+    return found.parted(np.flatnonzero(several)).apart((single & ~watched)[group])
 
 
 def _density(where: Ints, piece: Ints, count: int) -> Floats:

@@ -48,10 +48,13 @@ class Limits:
     rise: float
 
 
-def agree(points: Points, part: Ints, parts: int) -> NDArray[np.bool_]:
-    """[parts] whether readings keep the closest limits, but for what a timer's jitter explains."""
+CLOSEST = Limits(2 * _FALLS[0], _MARGIN * _RISES[0])
+
+
+def agree(points: Points, part: Ints, parts: int, allowed: Limits) -> NDArray[np.bool_]:
+    """[parts] whether readings keep limits, but for what a timer's jitter explains."""
     off = np.zeros(parts)
-    np.maximum.at(off, part, _contradiction(points, Limits(2 * _FALLS[0], _MARGIN * _RISES[0])))
+    np.maximum.at(off, part, _contradiction(points, allowed))
     return off <= _AGREED
 
 
@@ -75,6 +78,11 @@ def limits(points: Points) -> tuple[Limits, Floats]:
     found = next(one for one in tried if _contradiction(points, one).max() <= tolerated)
     # What was read need not be the most there was.
     return Limits(2 * found.fall, _MARGIN * found.rise), _contradiction(points, found)
+
+
+def contradiction(points: Points) -> float:
+    """How far idle SMs' readings leave the closest limits, ns: the jitter of the timer's steps."""
+    return float(_contradiction(points, CLOSEST).max(initial=0.0))
 
 
 def late(points: Points, allowed: Limits) -> NDArray[np.bool_]:

@@ -134,6 +134,8 @@ def _choices(own: NDArray[Any], anchors: NDArray[Any]) -> Iterator[tuple[NDArray
     changed = "the clock changed between the launch and the calibration {} it, which is left out"
     if anchors.size:
         yield np.concatenate([anchors, own]), ""
+        beside = (anchors["time"] > own["time"].min()) & (anchors["time"] <= own["time"].max())
+        own, anchors = np.concatenate([anchors[beside], own]), anchors[~beside]
         before = anchors["time"] <= own["time"].min()
         if before.any() and not before.all():
             yield np.concatenate([anchors[before], own]), changed.format("after")

@@ -35,6 +35,12 @@ def anchors(time: Any, clock: Any, sm: Any, gap: Any) -> NDArray[Any]:
     return made
 
 
+def during(anchors: NDArray[Any], headers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which readings were made beside the launch, not before or after it."""
+    first, last = headers["time_begin"].min(), max(headers["time_begin"].max(), headers["time_end"].max())
+    return (anchors["time"] > first) & (anchors["time"] <= last)
+
+
 def of_headers(headers: NDArray[Any]) -> NDArray[Any]:
     """The anchors at the warps' begins, then those at the ends of the warps that ended."""
     ends = headers[headers["magic"] == layout.MAGIC_CLOSED]
