@@ -7,15 +7,12 @@ CUDA toolkit.
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from pathlib import Path
 
-from ..environment import without_secrets
 from . import programs
 from .compiled import CompileError, ToolchainError
 
-TIMEOUT_S = 60.0
 # Where all blocks run the markers: their few registers must not be those that keep loads in flight or
 # operands in different banks. At the usual level (5) a loop of four loads came out as two and two, and on an
 # H200 a gemm was 5.7% slower, not 2.6%. With both bodies the usual level keeps the untraced one as it is.
@@ -38,22 +35,13 @@ def assemble(ptx: str, cc: tuple[int, int], *, reg_cap: int = 0) -> tuple[bytes,
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx, encoding="utf-8")
-        command = [str(tool), "-v", f"-arch=sm_{cc[0]}{cc[1]}", str(source), "-o", str(target)]
-        if reg_cap:
-            command.append(f"-maxrregcount={reg_cap}")
+        options = ["-v", f"-arch=sm_{cc[0]}{cc[1]}", *([f"-maxrregcount={reg_cap}"] if reg_cap else [])]
+        done = programs.run(tool, *options, str(source), "-o", str(target))
+        log = done.stdout + done.stderr
+        if done.returncode != 0:
+            said = log.replace(f"{source}, ", "").strip().splitlines()
+            raise CompileError(said[0] if said else f"ptxas: exit code {done.returncode}", log)
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                env=without_secrets(),
-                check=False,
-            )
-            log = done.stdout + done.stderr
-            if done.returncode != 0:
-                said = log.replace(f"{source}, ", "").strip().splitlines()
-                raise CompileError(said[0] if said else f"ptxas: exit code {done.returncode}", log)
             return target.read_bytes(), log
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise ToolchainError(f"{tool}: {error}") from None

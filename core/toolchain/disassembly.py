@@ -6,18 +6,15 @@ The disassembler comes with the wheel `nvidia-cuda-nvdisasm` (extra `cuda`), els
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..environment import without_secrets
 from . import programs
 from .compiled import ToolchainError
 
-TIMEOUT_S = 60.0
 _SECTION = re.compile(r"^\.text\.(\S+):")
 _PLACE = re.compile(r'//## File "([^"]*)", line (\d+)( inlined at)?')
 _CODE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(.+?)\s*;")
@@ -59,18 +56,7 @@ def disassemble(cubin: bytes) -> list[Instruction]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(tool), "-c", "-g", file.name]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                env=without_secrets(),
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ToolchainError(f"{tool}: {error}") from None
+        done = programs.run(tool, "-c", "-g", file.name)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise ToolchainError(f"{tool}: {said[0] if said else f'exit code {done.returncode}'}")
