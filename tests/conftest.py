@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,20 +27,26 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     return home
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all of pytest's processes share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture
-def compiled_once(isolated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is compiled is kept for the session: for tests that aren't about compiling."""
-    kept = tmp_path_factory.getbasetemp() / "compiled"
-    kept.mkdir(exist_ok=True)
+def compiled_once(isolated_home: Path, kept: Path) -> None:
+    """What is compiled is kept for other tests: for those that aren't about compiling."""
+    (kept / "compiled").mkdir(exist_ok=True)
     (isolated_home / "cache").mkdir()
-    (isolated_home / "cache" / "compiled").symlink_to(kept)
+    (isolated_home / "cache" / "compiled").symlink_to(kept / "compiled")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def emulator_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One for the session: compiling the emulator's own code takes seconds."""
+def emulator_cache(kept: Path) -> Iterator[None]:
+    """Compiling the emulator's own code takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WARPDECK_EMULATOR_CACHE", str(tmp_path_factory.getbasetemp() / "emulator"))
+        patch.setenv("WARPDECK_EMULATOR_CACHE", str(kept / "emulator"))
         yield
 
 

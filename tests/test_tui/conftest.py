@@ -275,6 +275,11 @@ class Console:
 
 
 @pytest.fixture(autouse=True)
+def kernels_are_compiled_once(compiled_once: None) -> None:
+    """The same few are shown everywhere."""
+
+
+@pytest.fixture(autouse=True)
 def words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was notified stays on the screen, however slow the machine is."""
     monkeypatch.setattr(Notification, "time_left", property(lambda self: 3600.0))

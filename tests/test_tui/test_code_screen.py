@@ -41,17 +41,6 @@ def _compilers() -> bool:
 compiles = pytest.mark.skipif(not _compilers(), reason="needs NVRTC, Numba and nvdisasm")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all tests here: each kernel is compiled once."""
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(autouse=True)
-def shared_home(isolated_home: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARPDECK_HOME", str(home))
-
-
 @cache
 def profile(variant: str, workload: str = "gemm") -> Counters:
     found = stored(KERNELS / workload / "recordings" / f"h200-{workload}-{variant}-1024.counters.json.gz")
