@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from warpdeck.core.worker.cupti import CuptiError, KernelRecords
 from warpdeck.core.worker.gpu import Gpu, Operation, check
 from warpdeck.core.worker.lane import HELPER_ENTRIES, Batch, Lane
 from warpdeck.core.worker.measure import split_blocks
-from warpdeck.core.worker.trace import Tracer, anchor_blocks, anchors_bytes, copy_out, read_clocks
+from warpdeck.core.worker.trace import Tracer, Watch, anchor_blocks, anchors_bytes, copy_out, read_clocks
 from warpdeck.telemetry.trace import layout
 from warpdeck.telemetry.trace.timeline import RawTrace
 
@@ -39,6 +40,9 @@ class Bed:
     """A context of this process on the first GPU, with our kernels loaded. Close every device before."""
 
     def __init__(self) -> None:
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = (
+            "1"  # as a worker's: what reads clocks starts after the launch
+        )
         self._resources = contextlib.ExitStack()
         self._folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory()))
         cupti = None
@@ -55,6 +59,7 @@ class Bed:
         self.lane = Lane(self.gpu, cupti, self.info["l2_bytes"])
         self._blocks = anchor_blocks(self.info)
         self._anchors = [Buffer(self.gpu, anchors_bytes(self._blocks) // 2) for _ in range(2)]
+        self._watch = Watch(self.lane)
 
     def __enter__(self) -> Bed:
         return self
@@ -128,14 +133,16 @@ class Bed:
         before: Sequence[Operation] = (),
         warmups: int = 3,
     ) -> RawTrace:
-        """Trace one launch of all warps between two readings of the clocks. Raises if a guard was damaged."""
+        """Trace one launch of all warps, and read the clocks around it. Raises if a guard was damaged."""
         tracer = self.tracer(ctas, warps, capacity)
         try:
             operation = launch(tracer.descriptor)
             for _ in range(warmups):
                 self.lane.untimed([*before, operation])
             clocks = [read_clocks(self.lane, anchors.pointer, self._blocks) for anchors in self._anchors]
-            self.lane.untimed([tracer.clear(), *before, clocks[0], operation, clocks[1]])
+            watch = self._watch
+            ready = [tracer.clear(), *before, *watch.clear()]
+            self.lane.untimed([*ready, clocks[0], *watch.beside([operation]), clocks[1]])
             damage = tracer.damage()
             if damage:
                 raise WarpdeckError(damage)
@@ -144,14 +151,16 @@ class Bed:
             tracer.free()
 
     def _read(self, tracer: Tracer, rows: int, capacity: int, stages: Sequence[str]) -> RawTrace:
-        buffers = {"rows": tracer.rows, "before": self._anchors[0], "after": self._anchors[1]}
+        before, after = self._anchors
+        buffers = {"rows": tracer.rows, "before": before, "after": after, "watch": self._watch.readings}
         for name, buffer in buffers.items():
             path = self._folder / name
             path.write_bytes(bytes(buffer.nbytes))
             copy_out(self.gpu, buffer, str(path))
         headers, records = read_rows(self._folder / "rows", rows, capacity)
-        parts = [np.fromfile(self._folder / name, layout.ANCHOR) for name in ("before", "after")]
-        return RawTrace(headers, records, np.concatenate(parts), tuple(stages))
+        parts = [np.fromfile(self._folder / name, layout.ANCHOR) for name in ("before", "after", "watch")]
+        anchors = np.concatenate(parts)
+        return RawTrace(headers, records, anchors[anchors["time"] > 0], tuple(stages))
 
     def pair(
         self, a: Sequence[Operation], b: Sequence[Operation], blocks: int, *, cold: bool = True

@@ -318,7 +318,8 @@ def handshakes(bed: Bed, keep: Path | None) -> None:
     rows, total = [], 0
     for stride in strides:
         taken = arguments(32 * sms, float(stride), rounds)
-        launch = launcher(bed, code, (sms, 1), taken, flags, shared=int(bed.info["max_shared_bytes"]))
+        # A CTA an SM, with room for what reads the clocks beside it.
+        launch = launcher(bed, code, (sms, 1), taken, flags, shared=int(bed.info["max_shared_bytes"]) - 2048)
         cleared = [bed.fill(flags, 128 * sms)]
         raw = bed.trace(launch, sms, 1, 2 * rounds, code.stages, before=cleared, warmups=1)
         closed = raw.headers["magic"] == layout.MAGIC_CLOSED

@@ -21,7 +21,7 @@ from ..worker import WorkerFault, WorkerHandle
 from ..worker.buffers import GUARD_BYTE
 from ..worker.exchange import view
 from ..worker.session import Code, Session
-from ..worker.trace import anchor_blocks, anchors_bytes, row_bytes
+from ..worker.trace import anchor_blocks, anchors_bytes, row_bytes, watch_bytes
 from ..workload import Workload
 from .codes import Codes
 
@@ -228,6 +228,7 @@ class _Run:
                 "or give a smaller capacity"
             )
         blocks = anchor_blocks(self._handle.info)
+        sizes = {"anchors": anchors_bytes(blocks), "watch": watch_bytes(int(self._handle.info["sm_count"]))}
         job = {
             "launch": options.launch,
             "cache": str(options.cache),
@@ -238,7 +239,7 @@ class _Run:
             "cta_count": chosen.count,
             "warp_mask": chosen.warp_mask,
             "anchor_blocks": blocks,
-            "bytes": {"rows": nbytes, "anchors": anchors_bytes(blocks)},
+            "bytes": {"rows": nbytes, **sizes},
         }
         answer, verdict, files = self._session.trace(self._handle, self._code, self._case, self._draw, job)
         damage = answer["trace_damage"]
@@ -250,8 +251,9 @@ class _Run:
             )
         self._launches = answer["launches"]
         headers, records = read_rows(files["rows"], chosen.rows, capacity)
-        anchors = np.array(view(files["anchors"], (anchors_bytes(blocks) // layout.ANCHOR.itemsize,), "V24"))
-        return headers, records, anchors.view(layout.ANCHOR)
+        read = [np.array(view(files[k], (n // layout.ANCHOR.itemsize,), "V24")) for k, n in sizes.items()]
+        anchors = np.concatenate(read).view(layout.ANCHOR)
+        return headers, records, anchors[anchors["time"] > 0]
 
     def overhead(self, plain: Code, headers: NDArray[Any], seconds: float = _PAIR_S) -> dict[str, Any]:
         """Time the untraced kernel against the traced one, interleaved in this context, so long at most."""

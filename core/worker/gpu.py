@@ -211,8 +211,12 @@ class Gpu:
         block: Sequence[int],
         shared: int,
         parameters: Parameters,
+        stream: Any = None,
     ) -> Operation:
-        """A packed launch. Raises WorkerFault if it needs more shared memory than the device has."""
+        """A packed launch, on the one stream or on another.
+
+        Raises WorkerFault if it needs more shared memory than the device has.
+        """
         function = self.function(key, entry)
         if shared > 48 * 1024:
             kind = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -220,7 +224,7 @@ class Gpu:
         arguments = (
             ctypes.c_void_p(int(function)),
             *(ctypes.c_uint(int(n)) for n in (*grid, *block, shared)),
-            ctypes.c_void_p(int(self.stream)),
+            ctypes.c_void_p(int(self.stream if stream is None else stream)),
             parameters[0],
             None,
         )

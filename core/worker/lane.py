@@ -27,7 +27,7 @@ _CLOCK_SPAN_NS = 40_000
 _TRIES = 3
 HELPER_ENTRIES = (
     *("wd_hold", "wd_clock", "wd_empty", "wd_sweep", "wd_l2", "wd_copy", "wd_fma"),
-    *("wd_digest", "wd_anchors"),
+    *("wd_digest", "wd_anchors", "wd_watch"),
 )
 
 

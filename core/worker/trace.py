@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from .measure import Meter, Subject
 
 EDGES = 32  # steps of globaltimer that each SM reads before the launch, and again after it
 _SPACING_CYCLES = 2000  # between two of them: every SM's block must start before the first one ends
+WATCHED = 256  # steps that are read on an SM at most while the launch runs
+_PAUSE_NS = 1000  # between the first of them
 _WARMUP = 10
 _ROW_GUARD = 16
 NOT_TRACED = (0, 0, 0, 0)  # a descriptor
@@ -35,6 +37,11 @@ def row_bytes(capacity: int) -> int:
 def anchors_bytes(blocks: int) -> int:
     """Bytes of all readings of the clocks, those before the launch and then those after it."""
     return 2 * 2 * EDGES * blocks * layout.ANCHOR.itemsize
+
+
+def watch_bytes(sms: int) -> int:
+    """Bytes of the readings beside the launch; of those that weren't made, all are 0."""
+    return 2 * WATCHED * sms * layout.ANCHOR.itemsize
 
 
 def anchor_blocks(facts: Mapping[str, Any]) -> int:
@@ -84,7 +91,7 @@ class Tracer:
 
 
 def trace_once(meter: Meter, subject: Subject, tracer: Tracer, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Warm up, then launch once between two readings of the clocks on every SM.
+    """Warm up, then launch once between two readings of the clocks on every SM, and beside further ones.
 
     The launch is like any checked one: outputs are poisoned, `inout` restored, workspaces zeroed. Rows and
     readings end in the payload's `files`. Returns `trace_damage` and `sm_count`.
@@ -94,18 +101,73 @@ def trace_once(meter: Meter, subject: Subject, tracer: Tracer, payload: Mapping[
     binding.fill(target, int(payload["seed"]))
     cold = [lane.sweep] if payload["cache"] == CacheMode.COLD else []
     blocks = int(payload["anchor_blocks"])
-    memory = Buffer(lane.gpu, anchors_bytes(blocks))
+    memory, watch = Buffer(lane.gpu, anchors_bytes(blocks)), Watch(lane)
     try:
         readings = [read_clocks(lane, memory.pointer + i * memory.nbytes // 2, blocks) for i in (0, 1)]
         meter.warm_up(subject, 1, _WARMUP)
         prepared = [tracer.clear(), *target.poison(), *subject.prepare(0), *cold]
         # Reading the clocks takes longer than queueing what follows: the launch doesn't wait for the host.
-        lane.untimed([*prepared, readings[0], *subject.launches(0), readings[1]])
+        lane.untimed(
+            [*prepared, *watch.clear(), readings[0], *watch.beside(subject.launches(0)), readings[1]]
+        )
         copy_out(lane.gpu, tracer.rows, payload["files"]["rows"])
         copy_out(lane.gpu, memory, payload["files"]["anchors"])
+        copy_out(lane.gpu, watch.readings, payload["files"]["watch"])
     finally:
+        watch.free()
         memory.free()
     return {"trace_damage": tracer.damage(), "sm_count": lane.sm_count}
+
+
+class Watch:
+    """Reads both clocks while a launch runs, on every SM that has room for one more block of a warp.
+
+    It is queued behind the launch, on a stream of its own, so that it takes no block's place. The order holds
+    where all streams share one hardware queue (`CUDA_DEVICE_MAX_CONNECTIONS`), as a worker's do.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        d = gpu_module.driver
+        self._gpu = gpu = lane.gpu
+        self.readings = Buffer(gpu, watch_bytes(lane.sm_count))
+        self._words = Buffer(gpu, 4 * (1 + lane.sm_count))  # whether to stop; each SM's claim
+        self._stream = check(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING), "a stream")
+        self._event = check(d.cuEventCreate(d.CUevent_flags.CU_EVENT_DISABLE_TIMING), "an event")
+        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+        values = pack(
+            *(u64(self.readings.pointer), u32(WATCHED), u32(lane.sm_count), u32(_PAUSE_NS)),
+            *(u64(self._words.pointer + 4), u64(self._words.pointer)),
+        )
+        grid = (4 * lane.sm_count, 1, 1)  # several may come to one SM
+        self._watch = gpu.launch("helpers", "wd_watch", grid, (32, 1, 1), 0, values, self._stream)
+
+    def clear(self) -> list[Operation]:
+        """What goes before."""
+        clear = gpu_module.driver.cuMemsetD8Async
+        buffers = (self.readings, self._words)
+        return [Operation(clear, (b.pointer, 0, b.nbytes, self._gpu.stream)) for b in buffers]
+
+    def beside(self, launches: Sequence[Operation]) -> list[Operation]:
+        """The launches, watched if it is one: a second might have to wait until the watch leaves an SM."""
+        if len(launches) != 1:
+            return list(launches)
+        d, main = gpu_module.driver, self._gpu.stream
+        return [
+            Operation(d.cuEventRecord, (self._event, main)),
+            Operation(d.cuStreamWaitEvent, (self._stream, self._event, 0)),
+            *launches,
+            self._watch,
+            Operation(d.cuMemsetD8Async, (self._words.pointer, 1, 1, main)),
+            Operation(d.cuEventRecord, (self._event, self._stream)),
+            Operation(d.cuStreamWaitEvent, (main, self._event, 0)),
+        ]
+
+    def free(self) -> None:
+        """Give everything back."""
+        gpu_module.driver.cuEventDestroy(self._event)
+        gpu_module.driver.cuStreamDestroy(self._stream)
+        self._words.free()
+        self.readings.free()
 
 
 def read_clocks(lane: Lane, pointer: int, blocks: int) -> Operation:

@@ -77,7 +77,8 @@ def limits(points: Points) -> tuple[Limits, Floats]:
     tolerated = max(_AGREED, 1.1 * least)
     found = next(one for one in tried if _contradiction(points, one).max() <= tolerated)
     # What was read need not be the most there was.
-    return Limits(2 * found.fall, _MARGIN * found.rise), _contradiction(points, found)
+    allowed = Limits(2 * found.fall, _MARGIN * found.rise)
+    return allowed, _contradiction(points, allowed)
 
 
 def contradiction(points: Points) -> float:
