@@ -203,6 +203,17 @@ def test_what_goes_wrong_is_told(program: Path, tmp_path: Path) -> None:
     assert not Path(path).exists()
 
 
+@pytest.mark.parametrize("separate", [[], ["-rdc=true"]])
+def test_two_files_of_a_program_have_their_own_stages(tmp_path: Path, separate: list[str]) -> None:
+    """They link, by the host's linker and, with device code of its own, by the device's."""
+    (tmp_path / "own.cu").write_text(PROGRAM)
+    other = PROGRAM.replace("kernel", "other").replace("compute", "arithmetic").replace("main(", "more(")
+    (tmp_path / "other.cu").write_text(other)
+    for name in ("own", "other"):
+        nvcc(tmp_path, "-DWARPDECK_TRACE", *separate, "-c", f"{name}.cu", "-o", f"{name}.o")
+    nvcc(tmp_path, *separate, "own.o", "other.o", "-o", "both")
+
+
 def test_off_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "own.cu").write_text(PROGRAM)
     nvcc(tmp_path, "-c", "own.cu", "-o", "own.o")
