@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -19,6 +20,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         print("warpdeck: interrupted", file=sys.stderr)
         code = 130
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, Ctrl-C ends it, without a traceback
     sys.exit(code)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -91,8 +91,3 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return guarded(lambda: app(args=given, prog_name="warpdeck", standalone_mode=False))
-
-
-def main() -> NoReturn:
-    """Entry point of the `warpdeck` script."""
-    sys.exit(run())

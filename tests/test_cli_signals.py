@@ -123,6 +123,18 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(module: str) -> None:
     assert done.returncode == 130 and "Traceback" not in done.stderr
 
 
+def test_ctrl_c_while_python_ends_is_no_traceback() -> None:
+    code = (
+        "import atexit, signal, sys\n"
+        "from warpdeck.__main__ import main\n"
+        "atexit.register(signal.raise_signal, signal.SIGINT)\n"
+        "sys.argv = ['warpdeck', 'config', 'path']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def test_ctrl_c_in_a_command_that_does_not_handle_it_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
