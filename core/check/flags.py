@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ..emulator.symbols import OBJECT, THREAD_LOCAL, allocators, symbols
 from ..emulator.tokens import Token, tokens
@@ -138,6 +139,7 @@ _READING = frozenset(
 )
 
 
+@lru_cache(maxsize=64)
 def ptx_flags(ptx: str) -> tuple[Flag, ...]:
     """Flags of a module's PTX.
 

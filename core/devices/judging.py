@@ -21,8 +21,24 @@ from .parts import Parts
 @dataclass
 class _Turn:
     candidate: Candidate
-    compiled: Future[Compiled]
+    ready: Future[None]  # it was compiled, or that failed
     evaluation: Evaluation | None = None
+
+
+def _ready(compiled: Future[Compiled], *, others: bool) -> Future[None]:
+    """Done once it is compiled and, of code of others, the flags are read, which takes as long as to load it:
+    while others are measured. They are remembered."""
+    ready: Future[None] = Future()
+
+    def read(compiled: Future[Compiled]) -> None:
+        try:
+            if others and not compiled.cancelled() and compiled.exception() is None:
+                ptx_flags(compiled.result().ptx or "")
+        finally:
+            ready.set_result(None)
+
+    compiled.add_done_callback(read)
+    return ready
 
 
 class Judge:
@@ -58,16 +74,18 @@ class Judge:
         strangers = 0  # code of others, which needs contexts of its own
         while True:
             while len(queue) < self._ahead and (following := next(source, None)) is not None:
-                queue.append(_Turn(following, self._codes.submit(following, cases)))
-                strangers += self._foreign(following)
+                others = self._foreign(following)
+                compiled = self._codes.submit(following, cases)
+                queue.append(_Turn(following, _ready(compiled, others=others)))
+                strangers += others
             if not queue:
                 return
             while queue[0].evaluation is None:
                 waiting = [turn for turn in queue if turn.evaluation is None]
                 if count := sum(self._foreign(turn.candidate) for turn in waiting):
                     self._want(count + 1)  # one to compare in
-                wait([turn.compiled for turn in waiting], return_when=FIRST_COMPLETED)
-                turn = next(turn for turn in waiting if turn.compiled.done())
+                wait([turn.ready for turn in waiting], return_when=FIRST_COMPLETED)
+                turn = next(turn for turn in waiting if turn.ready.done())
                 turn.evaluation = self._evaluate(turn.candidate, cases, protocol)
             done = queue.popleft().evaluation
             assert done is not None
