@@ -106,7 +106,8 @@ def _start(children: str, workers: int = 0) -> ServerProcess:
 
 def die_with(parent: int) -> None:
     """Be killed when the parent ends, however it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(AttributeError):  # only Linux has it; elsewhere the server ends its children
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)  # it died between the fork and the call above
 
