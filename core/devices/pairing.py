@@ -34,7 +34,7 @@ class Pairs:
         blocks: Mapping[str, int],
     ) -> list[Paired]:
         """A B B A and B A A B in one fresh context, kept while comparisons follow each other (of code of
-        others: of the same two)."""
+        others: of the same two, and b's outputs are judged)."""
         self._ready.require_strong()
         codes = [self._codes.get(candidate, cases) for candidate in (a, b)]
         handle = self._worker(a, b)
@@ -53,10 +53,14 @@ class Pairs:
                     "warmup": _WARMUP,
                 }
                 jobs.append((job, case))
-            answers, labels = self._session.watched(handle, "pair", jobs)
+            answers, labels, wrong = self._session.pair(handle, codes[1], jobs)
         except WorkerFault as fault:
             self.drop()
             raise WarpdeckError(f"comparing: {fault.status}: {fault.message}") from None
+        if wrong is not None:
+            self.drop()
+            reason = f"wrong beside another kernel although right alone: {wrong.reason}"
+            raise WarpdeckError(f"comparing: {wrong.status}: case {wrong.case}: {reason}")
         seconds = (self._session.clock() - started) / len(cases)
         return [
             Paired(

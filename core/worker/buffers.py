@@ -280,8 +280,9 @@ class Binding:
         return max(2, min(_MAX_SETS, -(-2 * l2_bytes // max(self.set_bytes, 1)) + 1))
 
     def intact(self, target: BufferSet) -> str | None:
-        """None, or what was overwritten in this set or in the master copies."""
-        found = target.intact(self.master(target.seed))
+        """None, or what was overwritten in this set, another one or the master copies."""
+        others = [other for other in self.sets if other is not target]
+        found = next((f for s in (target, *others) if (f := s.intact(self.master(s.seed)))), None)
         if found is None:
             for master in self._masters.values():
                 name = master.intact()

@@ -223,11 +223,17 @@ class Worker:
         }
 
     def job_pair(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """A B B A. {key, a: {code, launches}, b: …, poison, cache, blocks, warmup} -> {a,b}_ms [block][2]"""
+        """A B B A. {key, a: {code, launches}, b: …, poison, cache, blocks, warmup} -> {a,b}_ms [block][2]
+
+        With `poison` also `damage` and `seed`: the shared files then hold outputs of b, launched after a.
+        """
         shared = {"key": payload["key"], "poison": payload.get("poison")}
         a, b = (self._subject({**shared, **payload[which]}) for which in ("a", "b"))
         cache = CacheMode(payload["cache"])
-        return self.meter.pair(a, b, cache, int(payload["blocks"]), int(payload["warmup"]))
+        paired = self.meter.pair(a, b, cache, int(payload["blocks"]), int(payload["warmup"]))
+        if not payload.get("poison"):
+            return paired
+        return {**paired, **self._verdict(b, self.meter.beside(a, b, cache), download=True)}
 
     def job_rounds(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """One measuring round over many candidates, in the order given.

@@ -20,6 +20,7 @@ from .faults import WorkerFault
 from .gpu import Operation
 from .lane import Batch, Lane
 
+_MORE = 32  # warm-ups, at most, of code of others
 _WARMUP_S = 0.5  # a kernel so slow that its warm-ups take longer gets fewer (never none)
 _BATCH_S = 1.0  # at most, so that a hang shows early and adaptive stopping can act
 _SHORT_S = 0.005  # measuring at once is cheaper than another batch
@@ -59,7 +60,7 @@ class Subject:
         self.binding = binding
         self._code, self._language = code, language
         self._launches = [tuple(launch) for launch in launches]
-        self._poison = poison
+        self.poisons = poison
         self._packed: dict[int, list[Operation]] = {}
         self.batches: dict[tuple[CacheMode, int], Batch] = {}  # those that may be run again as they are
 
@@ -87,7 +88,7 @@ class Subject:
     def prepare(self, index: int) -> list[Operation]:
         """What precedes each launch, untimed."""
         target = self.binding.sets[index]
-        poison = target.poison() if self._poison else []
+        poison = target.poison() if self.poisons else []
         return [*poison, *target.prepare(self.binding.master(target.seed))]
 
 
@@ -147,7 +148,9 @@ class Meter:
     def measure(self, subject: Subject, protocol: Protocol) -> Timed:
         """Sample by the design's protocol. Raises WorkerFault (throttled) if the clock never holds."""
         sets = self.sets(subject.binding, protocol.cache)
-        each_s = self.warm_up(subject, len(sets), protocol.warmup)
+        # Code of others doesn't know which launch will be its last: whatever it kept until then shows.
+        more = self._random.randrange(_MORE) if subject.poisons else 0
+        each_s = self.warm_up(subject, len(sets), protocol.warmup + more)
         if protocol.cache is CacheMode.COLD:
             each_s += 1e-4
         stop = AdaptiveStop(protocol)
@@ -265,6 +268,23 @@ class Meter:
             "b_ms": b_ms.tolist(),
             "sm_clock_mhz": statistics.median(clocks) if clocks else None,
         }
+
+    def beside(self, a: Subject, b: Subject, cache: CacheMode) -> int:
+        """One more launch of each, on other data and untimed, which they can't tell from those of `pair`.
+
+        Returns the index of the set that then holds b's outputs.
+        """
+        sets = self.sets(a.binding, cache)
+        index = self._random.randrange(len(sets))
+        batch = Batch(self.lane)
+        self._change(batch, a, sets, index)
+        for subject in (a, b):
+            batch.add(subject.prepare(index))
+            if cache is CacheMode.COLD:
+                batch.add([self.lane.sweep])
+            batch.add(subject.launches(index))
+        self.lane.untimed(batch.operations)
+        return index
 
     def _pair_batch(
         self, a: Subject, b: Subject, cache: CacheMode, sets: list[BufferSet], blocks: int, done: int

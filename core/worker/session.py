@@ -242,6 +242,26 @@ class Session:
         # Not the plan's workload: sources may have come to this one since the plan was begun.
         return self._plan.verify(case, draw, outputs, self._workload.tolerance_of(code.variant, case))
 
+    def pair(
+        self,
+        handle: WorkerHandle,
+        code: Code,
+        parts: Sequence[tuple[dict[str, Any], Case]],
+    ) -> tuple[list[dict[str, Any]], tuple[str, ...], CheckResult | None]:
+        """Interleave two candidates: answers and labels of `watched`, and the first wrong verdict on outputs
+        of the second (`code`), if they were asked for. Raises WorkerFault."""
+        judged: list[CheckResult] = []
+
+        def judge(answers: Sequence[dict[str, Any]]) -> None:
+            judged[:] = [
+                self._judge(code, case, int(answer["seed"]), answer)
+                for (_, case), answer in zip(parts, answers, strict=True)
+                if "seed" in answer
+            ]
+
+        answers, labels = self.watched(handle, "pair", parts, meanwhile=judge)
+        return answers, labels, next((found for found in judged if found.status is not Status.OK), None)
+
     def time(
         self, handle: WorkerHandle, code: Code, cases: Sequence[Case], protocol: Protocol
     ) -> tuple[list[Measurement], CheckResult | None]:

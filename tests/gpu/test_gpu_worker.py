@@ -30,6 +30,8 @@ BODIES = {
     "partial": "if (i < n && i % 5) y[i] = 2.0f * x[i] + 1.0f; }",
     "tiring": "if (i < n && launches <= 8 * gridDim.x) y[i] = 2.0f * x[i] + 1.0f;"
     " if (threadIdx.x == 0) atomicAdd(&launches, 1u); }",
+    "numbered": "if (i < n) y[i] = launches; __syncthreads(); if (i == 0) ++launches; }",
+    "slip": "if (i < n) y[i] = 2.0f * x[i] + 1.0f; if (i == 0 && launches++ == 2) y[-1] = 0; }",
     "hang": "while (n) ((volatile float*)y)[0] = x[0]; }",
     "wild": "y[1ll << 40] = x[0]; }",
     "trap": 'asm volatile("trap;"); }',
@@ -141,6 +143,23 @@ def test_timed_launches_are_checked_on_contents_that_changed(bed: Bed, cache: Ca
     bed.worker.kill()  # `tiring` counts launches in its module's memory
     answer = bed.worker.call("time", bed.job("tiring", protocol=fixed(cache)))
     assert not bed.right(answer["seed"])
+
+
+def test_strangers_can_not_tell_which_launch_is_their_last(bed: Bed) -> None:
+    bed.worker.kill()
+    last = []
+    for _ in range(6):
+        bed.worker.call("time", bed.job("numbered", 200, protocol=fixed(CacheMode.HOT), poison=True))
+        last.append(float(np.fromfile(bed.exchange.allocate("y200", 800), np.float32, count=1)[0]))
+    assert len(set(np.diff(last))) > 1
+
+
+def test_one_slip_outside_any_buffer_is_noticed_at_the_end(bed: Bed) -> None:
+    for _ in range(3):
+        bed.worker.kill()
+        answer = bed.worker.call("time", bed.job("slip", 200, protocol=fixed(CacheMode.COLD)))
+        assert "before y" in answer["damage"]
+    bed.worker.kill()
 
 
 def test_the_two_clocks_differ_by_a_constant(bed: Bed) -> None:
