@@ -93,18 +93,20 @@ class Codes:
 
     def _traced(self, candidate: Candidate, cases: Sequence[Case], split: Blocks | None) -> Compiled:
         """With stage markers, and the occupancy of the kernel without them where that costs no spill: the few
-        registers that markers take must not change how many warps share an SM."""
+        registers that markers take must not change how many warps share an SM. Both bodies in one get no more
+        registers than the untraced one where that costs no spill."""
         plain = self.submit(candidate, cases).result()
         request = candidate_request(self._workload, candidate, self._cc, trace=True, split=split)
-        before = plain.resources
+        before, most = plain.resources, -(-plain.resources.registers // _REGISTER_STEP) * _REGISTER_STEP
         traced = self._pool.submit_request(request, plain.launches).result()
-        if not _lost(before, traced):
+        lost = _lost(before, traced)
+        if not lost and (split is None or traced.resources.registers <= most):
             return traced
-        request = replace(request, reg_cap=-(-before.registers // _REGISTER_STEP) * _REGISTER_STEP)
+        request = replace(request, reg_cap=most)
         capped = self._pool.submit_request(request, plain.launches).result()
-        better = (capped.resources.occupancy or 0) > (traced.resources.occupancy or 0)
+        better = (capped.resources.occupancy or 0) > (traced.resources.occupancy or 0) or not lost
         more = capped.resources.local_bytes - max(traced.resources.local_bytes, before.local_bytes)
-        if better and more <= (_SPLIT_SPILL if split else 0):
+        if better and capped.resources.registers <= most and more <= (_SPLIT_SPILL if split and lost else 0):
             traced = capped
         if split and _lost(before, traced):
             whole = self._traced(candidate, cases, split=None)

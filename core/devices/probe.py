@@ -58,7 +58,8 @@ def select(launch: Launch, options: TraceOptions, sms: int = 0, each: int = 0) -
     `sms`: how many SMs there are, and `each`: how many CTAs of the launch run at a time on one; 0 if that
     isn't known. CTAs go round the SMs, so that with a stride of a quarter of them the same four would record
     all. Of a launch of more than one wave those are chosen that others follow: what one takes longer because
-    it records must not delay the launch's end.
+    it records must not delay the launch's end. Of one of up to two waves they are the first wave's later
+    ones: the grid's last CTAs follow these, which have less to do where CTAs take their work in strides.
     """
     total, warps = math.prod(launch.grid), -(-math.prod(launch.block) // 32)
     mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
@@ -69,10 +70,13 @@ def select(launch: Launch, options: TraceOptions, sms: int = 0, each: int = 0) -
     count = total if options.ctas is None else min(options.ctas, total)
     wave = sms * each
     followed = total - wave if wave else 0
-    stride = max(1, (followed if followed >= count else total) // count)
+    room = followed if followed >= count else total
+    late = 2 * count <= room == followed <= wave
+    stride = max(1, (room - room // 2 if late else room) // count)
     while stride % 2 == 0 or sms // math.gcd(stride, sms or 1) < min(count, sms):
         stride -= 1  # an even one has no inverse
-    return Selection(0, stride, count, mask, total, count < total and (not wave or followed >= count))
+    first = room - 1 - (count - 1) * stride if late else 0
+    return Selection(first, stride, count, mask, total, count < total and (not wave or followed >= count))
 
 
 def splits(selection: Selection, plain: Resources) -> bool:
@@ -177,7 +181,12 @@ class Probe:
             "cache": str(options.cache),
             "device": self._info.to_json(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "ctas": {"traced": selection.count, "of": selection.of, "stride": selection.stride},
+            "ctas": {
+                "traced": selection.count,
+                "of": selection.of,
+                "first": selection.first,
+                "stride": selection.stride,
+            },
             "warp_mask": selection.warp_mask,
         }
 
