@@ -125,6 +125,7 @@ class Expr:
 def near(name: str, known: Collection[str]) -> str:
     """A hint for an unknown name: the closest known ones, or all of them if they are few."""
     close = difflib.get_close_matches(name, list(known), n=3)
+    close = close or [k for k in known if k.lower() == name.lower()]
     if close:
         return f"did you mean {' or '.join(repr(c) for c in close)}?"
     if not known:

@@ -259,7 +259,7 @@ def resume_run(
         state = store.state()
         if state.lifecycle is Lifecycle.FINISHED and state.evaluations >= spec.steps:
             raise UsageError(
-                f"session {folder.name} has finished its {spec.steps} steps; "
+                f"session {folder.name} has finished its {state.evaluations} steps; "
                 f"give a larger --steps to go on, or start a new run"
             )
         used_up = spec.time_limit_s is not None and state.active_s >= spec.time_limit_s

@@ -59,6 +59,8 @@ def test_without_a_terminal_the_bare_command_prints_help(capsys: pytest.CaptureF
         (["tune", "softmax", "--steps", "0"], "Invalid value for '--steps'"),
         (["tune", "softmax", "--steps", "many"], "Invalid value for '--steps'"),
         (["tune", "sofmax"], "did you mean 'softmax'"),
+        (["tune", "SoftMax"], "did you mean 'softmax'"),
+        (["tune", "SOFTMAX"], "did you mean 'softmax'"),
         (["tune"], "which workload"),
         (["tune", "softmax", "--agent", "rndom"], "did you mean"),
         (["tune", "softmax", "--space", "ful", "--device", "recorded:synthetic"], "did you mean"),
