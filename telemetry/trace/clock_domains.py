@@ -30,6 +30,7 @@ _LARGEST = 20  # SMs that share a clock; more that took equally long are several
 _SURE = 8  # SMs, of which the spread is taken for that of a measurement
 _WIDER = 1.75  # of half the bounds, as what SMs have in common during calibration is not known exactly
 _DENSE, _MANY = 8.0, 64  # readings a microsecond, and in all; so many show whether SMs keep together
+_CALM = 10_000.0  # ns after a launch
 _LONGEST = 1e6  # ns that calibration takes; what took longer isn't one
 _PIECE = 2000.0  # ns of calibration within which an idle clock's lag is taken for a line
 
@@ -108,6 +109,9 @@ def domains(
     sm = np.searchsorted(sms, anchors["sm"])
     since = (anchors["time"] - epoch).view(np.int64).astype(np.float64)
     early = since <= 0
+    if not early.all():  # at first a clock has still to calm down
+        calm = early | (since >= since[~early].min() + _CALM)
+        anchors, sm, since, early = anchors[calm], sm[calm], since[calm], early[calm]
     each = (np.bincount(sm[side], minlength=sms.size) for side in (early, ~early))
     enough = np.logical_and(*(count >= _FEW for count in each))
     if not early.any() or early.all() or max(np.ptp(since[early]), np.ptp(since[~early])) > _LONGEST:
@@ -122,7 +126,7 @@ def domains(
     high = lag + timer.tick + timer.late(used["time"])
     group, every = np.zeros(sms.size, np.int64), np.arange(sms.size)
     before = after = (every, every)
-    for means in (True, True, False):  # the more is known of what an idle clock did, the closer
+    for means in (True, True, True, False):  # the more is known of what an idle clock did, the closer
         before = _offsets(sm[early], since[early], low[early], high[early], group, means)
         after = _offsets(sm[~early], since[~early], low[~early], high[~early], group, means)
         elapsed = np.where(enough, after[0] - before[0], 0.0)
