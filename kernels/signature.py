@@ -44,6 +44,23 @@ TYPES = {
     "double": "float64",
     **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+# The other way round: what CUDA C++ calls a type.
+CTYPES: Mapping[str, str] = {
+    "bool": "bool",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float16": "__half",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "float2",
+    "complex128": "double2",
+}
 DIRECTIONS = ("in", "out", "inout", "workspace")
 _SCALARS = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 _IGNORED = ("__restrict__", "__restrict", "restrict", "volatile", "struct")

@@ -15,6 +15,7 @@ from ..core.expr import FUNCTIONS, compile_expr
 from ..core.model import Config, Trust
 from ..core.workload import LaunchSpec, Variant, Workload
 from ..kernels.bare import fixed, head_line
+from ..kernels.signature import CTYPES
 from ..telemetry.parsing import parse_expression
 from .choices import Choice
 
@@ -22,20 +23,6 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>).*
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _MARKERS = Path(__file__).parents[1] / "telemetry/trace/include/warpdeck/trace.cuh"
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.MULTILINE)
-_TYPES = {
-    "bool": "bool",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-    "float16": "__half",
-    "float32": "float",
-    "float64": "double",
-}
 _HOST_FUNCTIONS = """\
 static long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 static long long round_up(long long a, long long b) { return ceil_div(a, b) * b; }
@@ -260,7 +247,7 @@ def _host(
 
 def _c_type(dtype: str) -> str:
     try:
-        return _TYPES[dtype]
+        return CTYPES[dtype]
     except KeyError:
         raise UsageError(f"a .cu file can't be made for arguments of type {dtype}") from None
 

@@ -11,28 +11,13 @@ from typing import TYPE_CHECKING
 from ...core.model import Config, DeviceInfo
 from ...core.stats import geomean
 from ...core.workload import Argument, LaunchSpec, Workload
+from ...kernels.signature import CTYPES
 from .history import Attempt, History, launches_json, microseconds, outcome
 from .proposal import EXPRESSION_HELP, MAX_LAUNCHES
 
 if TYPE_CHECKING:
     from ...core.bench import Bench
 
-CTYPES: Mapping[str, str] = {
-    "bool": "bool",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-    "float16": "__half",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "float2",
-    "complex128": "double2",
-}
 REFERENCE_CHARS = 6_000  # of the reference's source that are shown
 LOG_CHARS = 4_000  # of a compiler's log
 # The system prompt's end; what a client adds for its server comes after it.
