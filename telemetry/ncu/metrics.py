@@ -217,9 +217,12 @@ SETS: Mapping[str, MetricSet] = MappingProxyType(
             MetricSet(
                 "seed", "the four counters of the observation, and the duration", _with_base(), passes=3
             ),
-            MetricSet("cheap", "the most that an inner loop can afford", _with_base(_CHEAP)),
+            MetricSet("cheap", "the most that an inner loop can afford", _with_base(_CHEAP), passes=3),
             MetricSet(
-                "roofline", "arithmetic, bytes and peaks: roofline and speed of light", _with_base(_ROOFLINE)
+                "roofline",
+                "arithmetic, bytes and peaks: roofline and speed of light",
+                _with_base(_ROOFLINE),
+                passes=11,
             ),
             MetricSet(
                 "stalls",
@@ -227,9 +230,13 @@ SETS: Mapping[str, MetricSet] = MappingProxyType(
                 _with_base(_STALL_QUANTITIES),
                 sections=("SourceCounters",),
                 source=True,
+                passes=11,
             ),
             MetricSet(
-                "memory", "traffic, hit rates, coalescing, bank conflicts and spills", _with_base(_MEMORY)
+                "memory",
+                "traffic, hit rates, coalescing, bank conflicts and spills",
+                _with_base(_MEMORY),
+                passes=12,
             ),
             MetricSet(
                 "full",
