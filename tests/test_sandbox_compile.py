@@ -105,7 +105,7 @@ def test_what_a_kernel_needs_is_allowed(text):
 
 
 @given(
-    st.lists(st.sampled_from(["/**/", " ", "\t", "\\\n", "/* x */", "\\\r\n", "/*\n*/"]), max_size=6),
+    st.lists(st.sampled_from(["/**/", " ", "\t", "\\\n", "/* x */", "\\\r\n", "/*\n*/", "\r"]), max_size=6),
     st.lists(st.sampled_from(["/**/", " ", "\t", "\\\n", "/* x */", "??/\n"]), max_size=6),
     st.sampled_from(["#", "%:", "??="]),
     st.sampled_from(['"/etc/hostname"', "</etc/hostname>", '"../x.h"', "<a/../../x>", '"x.h"', "MACRO"]),
@@ -115,6 +115,14 @@ def test_no_disguise_hides_an_include(before, between, hash_, operand, cut):
     word = "include"[:cut] + "\\\n" + "include"[cut:]
     text = f"{KERNEL}{''.join(before)}{hash_}{''.join(between)}{word}{''.join(between)}{operand}\n"
     assert refused(text).startswith("k.cu:")
+
+
+@pytest.mark.parametrize("piece", ["#/**/", "#/*\n", "#/*", "*/#", "*/ #/* ", "/**/", "\n#", "/*\n", "*/#x"])
+@pytest.mark.parametrize("end", ["", "*/"])
+def test_no_text_takes_it_long(piece, end):
+    started = time.process_time()
+    refused(piece * (200_000 // len(piece)) + end)
+    assert time.process_time() - started < 3  # a minute or two before
 
 
 @given(st.text(max_size=60))

@@ -35,7 +35,7 @@ def complaint(log: str, source: Source) -> CandidateFault:
     if linked is not None:
         return CandidateFault(Status.COMPILE_ERROR, f"{source.main}: {linked[1]} {linked[2]}")
     return CandidateFault(
-        Status.COMPILE_ERROR, f"{source.main}: {log.strip()[:300] or 'the compiler failed'}"
+        Status.COMPILE_ERROR, f"{source.main}: {' '.join(log[:2000].split())[:300] or 'the compiler failed'}"
     )
 
 

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from .compiled import CompileError, CompileRequest
+from .directives import directives
 
 # What kernels include out of habit, and what NVRTC wants instead.
 _USE = "NVRTC has no host headers; use "
@@ -30,13 +31,6 @@ REMEDIES = {
 }
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _TRIGRAPHS = {"??=": "#", "??/": "\\", "??'": "^", "??!": "|", "??-": "~"}
-# Whatever may be a directive, also where a comment or a raw string makes it none: telling these apart
-# needs a whole lexer, and a mistake would open any file of this machine.
-_GAP = r"(?:[ \t\f\v]|/\*.*?\*/)*"
-_DIRECTIVE = re.compile(
-    rf"^(?:[^\n]*\*/)?{_GAP}(?:#|%:){_GAP}(include_next|include|import|embed|line|(?=\d)){_GAP}([^\n]*)",
-    re.MULTILINE | re.DOTALL,
-)
 _NAMED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 _ASKS = re.compile(r"\b__has_(?:include|include_next|embed)\b")
 _ENTRY = re.compile(r"[\w:<>, *&()+\-]+")
@@ -57,10 +51,11 @@ def confine(request: CompileRequest, text: str, folders: tuple[Path, ...]) -> No
     for trigraph, meant in _TRIGRAPHS.items():
         plain = plain.replace(trigraph, meant)
     joined = _SPLICE.sub("", plain)
-    for found in _DIRECTIVE.finditer(joined):
-        directive, operand = found[1] or "line", found[2].strip()
-        where = f"{request.file}:{_line(plain, found.start(2))}"
-        if directive == "line":
+    for directive, operand, start in directives(joined):
+        marker = directive == "line" or directive.isdigit()
+        operand = operand.strip()
+        where = f"{request.file}:{_line(plain, start)}"
+        if marker:
             raise CompileError(f"{where}: #line: code of others keeps its own file's name")
         named = _NAMED.match(operand)
         if directive != "include" or named is None:

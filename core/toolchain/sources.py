@@ -21,6 +21,7 @@ from ...telemetry.parsing import parse_module
 from ...telemetry.trace.marking import MODULE
 from .compiled import CompileError, CompileRequest
 from .confine import confine
+from .directives import BRINGING, directives
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # the folder that is the package `warpdeck`
 TRACE_INCLUDE = _PACKAGE / "telemetry" / "trace" / "include"  # for #include <warpdeck/trace.cuh>
@@ -196,19 +197,14 @@ def _installed(entry: str) -> bool:
 
 # -- CUDA C++ ---------------------------------------------------------------------------------------
 
-# Whatever may be a directive, also where a comment or a raw string makes it none: telling these apart
-# needs a whole lexer, and a mistake would open any file of this machine.
-_GAP = r"(?:[ \t\f\v]|/\*.*?\*/)*"
-_DIRECTIVE = re.compile(
-    rf"^(?:[^\n]*\*/)?{_GAP}(?:#|%:){_GAP}(include_next|include|import|embed)\b{_GAP}([^\n]*)",
-    re.MULTILINE | re.DOTALL,
-)
 _NAMED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
 
 def _included(text: str, where: str) -> Iterator[str]:
     """Names of the headers a source includes. Raises CompileError for one that may not be read."""
-    for directive, operand in _DIRECTIVE.findall(re.sub(r"\\[ \t]*\r?\n", "", text)):
+    for directive, operand, _ in directives(re.sub(r"\\[ \t]*\r?\n", "", text)):
+        if directive not in BRINGING:
+            continue
         named = _NAMED.match(operand)
         if named is None or directive in ("import", "embed"):
             raise CompileError(
