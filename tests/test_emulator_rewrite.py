@@ -235,3 +235,10 @@ def test_headers_of_other_folders_are_refused(tmp_path: Path, header: str) -> No
     with pytest.raises(CandidateFault) as caught:
         collect(tmp_path / "k.cu", ["k"], {})
     assert caught.value.status is Status.COMPILE_ERROR
+
+
+def test_a_giant_source_is_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("// " + "x" * 2_000_000)
+    with pytest.raises(CandidateFault, match=r"k\.cu: 2\.0 MB of source; at most 2 MB") as caught:
+        collect(tmp_path / "k.cu", ["k"], {})
+    assert caught.value.status is Status.COMPILE_ERROR

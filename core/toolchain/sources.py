@@ -46,6 +46,7 @@ _TOOLS = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-cccl-cu12",
 )
+MAX_BYTES = 2_000_000  # of one source file: reading more for what it includes takes minutes and gigabytes
 _FORMAT = 4  # raise it when the same inputs would give another result
 
 
@@ -126,6 +127,9 @@ def _scan(path: Path, names: Callable[[str, str], Iterator[str]]) -> tuple[str, 
     """A file's digest and what it brings in, remembered while its size and time stay the same."""
     try:
         state = path.stat()
+        if state.st_size > MAX_BYTES:
+            size = f"{state.st_size / 1e6:.1f} MB"
+            raise CompileError(f"{path}: {size} of source; at most {MAX_BYTES / 1e6:g} MB are compiled")
         known = (path, state.st_mtime_ns, state.st_size)
         if known not in _scans:
             data = path.read_bytes()
