@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,3 +62,17 @@ def test_even_steps_are_left_as_they_are() -> None:
     found = timer(anchors, RATE, 32.0)
     assert not found.beat and not found.early(anchors["time"]).any()
     assert not timer(anchors[:100], RATE, 32.0).beat
+
+
+@pytest.mark.filterwarnings("error")
+@given(
+    times=st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=3),
+    clocks=st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=3),
+    tick=st.sampled_from([1.0, 32.0, 1024.0]),
+)
+def test_whatever_was_read_gives_a_timer(times: list[int], clocks: list[int], tick: float) -> None:
+    anchors = np.zeros(1200, layout.ANCHOR)
+    step = np.arange(1200, dtype=np.uint64)
+    anchors["time"] = np.resize(np.array(times, np.uint64), 1200) + step % np.uint64(2) * np.uint64(tick)
+    anchors["clock"] = np.resize(np.array(clocks, np.uint64), 1200) + step % np.uint64(2) * np.uint64(4)
+    assert np.isfinite(timer(anchors, RATE, tick).early(anchors["time"])).all()

@@ -88,17 +88,20 @@ def timer(anchors: NDArray[Any], rate: float, tick: float) -> Timer:
         for phase in best[2] + width * np.linspace(-1, 1, count, endpoint=False):
             saw = (part - phase) % 1.0 - 0.5
             inner = np.abs(saw) < _SURE / 2
-            beat = float((off * saw)[inner].sum() / (saw * saw)[inner].sum())
+            beat = float((off * saw)[inner].sum()) / max(float((saw * saw)[inner].sum()), 1e-9)
             best = min(best, (float(np.abs(off - beat * saw).mean()), beat, float(phase)))
         width /= 64
     left, beat, phase = best
-    if left > _WORTH * np.abs(off).mean():
+    if not left < _WORTH * float(np.abs(off).mean()):
         return plain
     # A step takes a whole number of beats and `ratio` of one. The lines took a part of both off.
     saw, sign = (part - phase) % 1.0 - 0.5, 1 if beat > 0 else -1
     inner = np.abs(saw) < _SURE / 2
     saw = _detrended(run, since, saw)[inner]
-    whole = max(1, round(tick * float(saw @ saw) / abs(float(off[inner] @ saw)) - sign * ratio))
+    seen = abs(float(off[inner] @ saw))
+    if seen * _MOST < tick:
+        return plain
+    whole = max(1, round(tick * float(saw @ saw) / seen - sign * ratio))
     return Timer(tick, int(first), sign * tick / (whole + sign * ratio), ratio, phase)
 
 
