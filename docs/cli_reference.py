@@ -14,7 +14,7 @@ EXIT_CODES = """| exit code | means |
 |---|---|
 | 0 | ok |
 | 1 | the run failed, or `--fail-if-slower` found a slowdown |
-| 2 | usage: an unknown name, an impossible value, an unreadable or corrupt file, a package that the command needs and that is not installed |
+| 2 | usage: an unknown name, an impossible value, an unreadable or corrupt file, a package missing |
 | 3 | no GPU or driver where one was asked for |
 | 4 | a time limit ended the work |
 | 5 | verification failed |

@@ -80,7 +80,8 @@ def test_a_package_that_is_not_installed_is_told_as_every_command_tells_it(
 ) -> None:
     absent = tmp_path / "numba"
     absent.mkdir()
-    (absent / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'numba'\", name='numba')")
+    raised = "raise ModuleNotFoundError(\"No module named 'numba'\", name='numba')"
+    (absent / "__init__.py").write_text(raised)
     said = warpdeck(command, "softmax", env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert said.returncode == ExitCode.USAGE, said.stderr
     assert "pip install 'warpdeck[cuda]'" in said.stderr and len(said.stderr.splitlines()) == 1
