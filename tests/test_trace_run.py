@@ -181,7 +181,7 @@ def test_a_selection_lies_within_the_launch(
     if sms:  # no SM has a second one before every other has its first
         round_robin = {(chosen.first + i * chosen.stride) % sms for i in range(chosen.count)}
         assert len(round_robin) == min(sms, chosen.count)
-    if wave < total <= 2 * wave and 2 * chosen.count <= total - wave:  # late in the first wave
+    if wave and total == 2 * wave and 2 * chosen.count <= wave:  # late in the first wave
         assert last == total - wave - 1
     else:
         assert chosen.first == 0

@@ -20,6 +20,8 @@ _REGISTER_STEP = 8  # a thread gets registers in steps of so many
 # Bytes a thread that two bodies may spill so that as many warps share an SM as without markers. The untraced
 # one fits as it is: it is the traced one that spills.
 _SPLIT_SPILL = 32
+# Two bodies of a kernel with so few registers get no more than it; larger tiles came out worse when capped.
+_CAPPED = 64
 
 
 class Codes:
@@ -94,13 +96,13 @@ class Codes:
     def _traced(self, candidate: Candidate, cases: Sequence[Case], split: Blocks | None) -> Compiled:
         """With stage markers, and the occupancy of the kernel without them where that costs no spill: the few
         registers that markers take must not change how many warps share an SM. Both bodies in one get no more
-        registers than the untraced one where that costs no spill."""
+        registers than an untraced one with few where that costs no spill."""
         plain = self.submit(candidate, cases).result()
         request = candidate_request(self._workload, candidate, self._cc, trace=True, split=split)
         before, most = plain.resources, -(-plain.resources.registers // _REGISTER_STEP) * _REGISTER_STEP
         traced = self._pool.submit_request(request, plain.launches).result()
         lost = _lost(before, traced)
-        if not lost and (split is None or traced.resources.registers <= most):
+        if not lost and (split is None or most > _CAPPED or traced.resources.registers <= most):
             return traced
         request = replace(request, reg_cap=most)
         capped = self._pool.submit_request(request, plain.launches).result()

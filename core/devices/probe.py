@@ -58,8 +58,8 @@ def select(launch: Launch, options: TraceOptions, sms: int = 0, each: int = 0) -
     `sms`: how many SMs there are, and `each`: how many CTAs of the launch run at a time on one; 0 if that
     isn't known. CTAs go round the SMs, so that with a stride of a quarter of them the same four would record
     all. Of a launch of more than one wave those are chosen that others follow: what one takes longer because
-    it records must not delay the launch's end. Of one of up to two waves they are the first wave's later
-    ones: the grid's last CTAs follow these, which have less to do where CTAs take their work in strides.
+    it records must not delay the launch's end. Of one of exactly two waves they are the first one's later
+    CTAs: the grid's last ones follow these, and have less to do where CTAs take their work in strides.
     """
     total, warps = math.prod(launch.grid), -(-math.prod(launch.block) // 32)
     mask = (ALL_WARPS if options.warp_mask is None else options.warp_mask) & ((1 << warps) - 1)
@@ -71,7 +71,7 @@ def select(launch: Launch, options: TraceOptions, sms: int = 0, each: int = 0) -
     wave = sms * each
     followed = total - wave if wave else 0
     room = followed if followed >= count else total
-    late = 2 * count <= room == followed <= wave
+    late = 2 * count <= room == followed == wave
     stride = max(1, (room - room // 2 if late else room) // count)
     while stride % 2 == 0 or sms // math.gcd(stride, sms or 1) < min(count, sms):
         stride -= 1  # an even one has no inverse
