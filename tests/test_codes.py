@@ -114,3 +114,16 @@ def test_two_bodies_keep_the_occupancy_with_a_little_spilled(pool: CompilePool) 
     spilled = [x.address for x in lines if x.text.startswith(("LDL", "STL"))]
     marks = [x.address for x in lines if "SR_CLOCK" in x.text]
     assert min(marks) < min(spilled) and max(spilled) < max(marks)
+
+
+def test_two_small_bodies_take_no_more_registers_than_the_untraced_one(pool: CompilePool) -> None:
+    workload = load_workload("softmax")
+    case = workload.size_case(8192)
+    candidate = workload.candidate("cuda", {"BLOCK": 512, "ROWS": 1, "VECTOR": 4, "CACHED": 4, "FAST": 1})
+    codes = Codes(workload, pool, (9, 0), LIMITS)
+    plain = codes.get(candidate, [case]).compiled.resources
+    traced = codes.get(candidate, [case], trace=True, split=(0, 493, 16, 8192, 1, 1)).compiled
+    if "no ptxas" in traced.unsplit:
+        pytest.skip(traced.unsplit)
+    assert not traced.unsplit and traced.resources.local_bytes == plain.local_bytes == 0
+    assert traced.resources.registers <= -(-plain.registers // 8) * 8 < 64
