@@ -97,13 +97,14 @@
 
 #else  // WARPDECK_TRACE
 
-// Names become the enumerators of a struct, so that they collide with nothing, and a text in the cubin.
+// Names become the enumerators of a struct, so that they collide with nothing, and a text in the cubin. Static:
+// two files of one program have one each.
 #define WD_STAGES(...)                                                       \
     struct wd_stages {                                                       \
         enum Id : unsigned { wd_none, __VA_ARGS__, wd_end };                 \
     };                                                                       \
     static_assert(wd_stages::wd_end <= 1024, "at most 1023 stages a file");  \
-    extern "C" __device__ const char wd_stage_names[] = #__VA_ARGS__;
+    static __device__ __attribute__((used)) const char wd_stage_names[] = #__VA_ARGS__;
 
 #define WD_TRACE_PARAM , const wd_detail::Descriptor wd_trace
 #define WD_TRACE_PASS(...) , __VA_ARGS__

@@ -33,15 +33,6 @@
 #include <string>
 #include <vector>
 
-// As in trace.cuh, but that each file of a program has its own names: two that trace link together.
-#undef WD_STAGES
-#define WD_STAGES(...)                                                       \
-    struct wd_stages {                                                       \
-        enum Id : unsigned { wd_none, __VA_ARGS__, wd_end };                 \
-    };                                                                       \
-    static_assert(wd_stages::wd_end <= 1024, "at most 1023 stages a file");  \
-    static __device__ __attribute__((used)) const char wd_stage_names[] = #__VA_ARGS__;
-
 #define WD_TRACE_OPEN(trace, ...) wd_host::Trace trace(__VA_ARGS__)
 #define WD_TRACE_SAVE(trace, path) (trace).save(path, wd_stage_names)
 
