@@ -22,6 +22,10 @@ _FEW, _MOST = 400, 1 << 20  # of such pairs; steps from the first to the last
 _UNSURE = 0.04  # of a beat: which of two a step came with
 _SURE = 0.9  # of a beat, in which it can't be another's
 _WORTH = 0.8  # what is left of the spread, at most
+_SIMPLE, _CLOSE = (
+    9,
+    0.002,
+)  # so close to a fraction of up to ninths the few places that steps come at tell too little
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ def timer(anchors: NDArray[Any], rate: float, tick: float) -> Timer:
     off = (number - number[start][run]) * tick - middle
     off = _detrended(run, since, off)
     ratio = _ratio(number, off)
+    if simple(ratio):
+        return plain
     part = number * ratio % 1.0
     best, width = (np.inf, 0.0, 0.0), 0.5
     for count in (64, 8):
@@ -103,6 +109,11 @@ def timer(anchors: NDArray[Any], rate: float, tick: float) -> Timer:
         return plain
     whole = max(1, round(tick * float(saw @ saw) / seen - sign * ratio))
     return Timer(tick, int(first), sign * tick / (whole + sign * ratio), ratio, phase)
+
+
+def simple(ratio: float) -> bool:
+    """Whether steps come at so few places of a beat, over and over, that these can't be told from others."""
+    return any(abs(ratio - round(ratio * n) / n) < _CLOSE for n in range(1, _SIMPLE + 1))
 
 
 def _detrended(run: NDArray[np.int64], x: Floats, y: Floats) -> Floats:
