@@ -121,7 +121,7 @@ def _screened(store: SessionStore, state: RunState) -> dict[str, Any]:
             **_screened_speedup(state.baseline, best),
             "status": best.status,
         },
-        "cases": _screened_cases(state, best, evaluation),
+        "cases": _screened_cases(state, best),
         "tied": tied,
         "vendor_ratio": best.vendor_ratio,
         "floor_ratio": best.floor_ratio,
@@ -140,7 +140,7 @@ def _screened_speedup(baseline: Entry | None, best: Entry) -> dict[str, Any]:
     return {"speedup": ratio, "speedup_ci": [low, high]}
 
 
-def _screened_cases(state: RunState, best: Entry, evaluation: Evaluation | None) -> list[dict[str, Any]]:
+def _screened_cases(state: RunState, best: Entry) -> list[dict[str, Any]]:
     info, baseline = state.info, state.baseline
     cases = []
     for case in info.cases if info else ():

@@ -42,7 +42,7 @@ def generate(workload: Workload, variant: Variant, choices: Sequence[Choice], ab
         _compiled(workload, variant),
         f"def {_identifier(workload.name)}({names}{star}{keywords}, stream=0):\n"
         + textwrap.indent(_run(workload, variant, derived), "    "),
-        _main(workload, derived, asked),
+        _main(workload, asked),
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts if part) + "\n"
     try:
@@ -289,7 +289,7 @@ def _identifier(name: str) -> str:
     return text if text.isidentifier() and text not in ("make", "main", "reference") else f"run_{text}"
 
 
-def _main(workload: Workload, derived: dict[str, str], asked: Sequence[str]) -> str:
+def _main(workload: Workload, asked: Sequence[str]) -> str:
     reference = (workload.folder / "reference.py").read_text(encoding="utf-8")
     reference = "\n".join(line for line in reference.split("\n") if "from __future__" not in line)
     buffers = [a for a in workload.arguments if a.kind == "buffer"]

@@ -46,11 +46,6 @@ def _of(status: str) -> tuple[str, str]:
     return STATUSES[Status(status)] if status in list(Status) else ("?", status)
 
 
-def kept_mark(attempt: Attempt) -> str:
-    """One character: kept, not kept, or nothing known yet."""
-    return "" if attempt.kept is None else "K" if attempt.kept else "–"
-
-
 def kept_words(attempt: Attempt) -> str:
     """Whether a change was kept, and the verdict on it."""
     if attempt.kept is None:
