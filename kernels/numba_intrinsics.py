@@ -23,6 +23,7 @@ WIDTHS = (1, 2, 4)
 ALL_LANES = 0xFFFFFFFF
 
 _F32 = ir.FloatType()
+_I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 
 
@@ -30,6 +31,10 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset_typ
     """The address of element `offset` of a float32 array, as a `float*`."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [context.cast(builder, offset, offset_type, types.int64)])
+
+
+def _lanes(builder: Any, vector: Any, width: int) -> list[Any]:
+    return [builder.extract_element(vector, ir.Constant(_I32, i)) for i in range(width)]
 
 
 def _make_copy(width: int) -> Any:
