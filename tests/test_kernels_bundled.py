@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warpdeck.core.devices.recorded import RecordedDevice
 from warpdeck.core.model import Case, Role
 from warpdeck.core.toolchain import compile_candidate
 from warpdeck.core.workload import Workload
 from warpdeck.kernels.loader import load_workload
+from warpdeck.kernels.recordings import open_device
 
 pytest.importorskip("numba.cuda")
 
@@ -193,6 +195,16 @@ def test_exact_cases_are_exact(name: str) -> None:
     emulator.launch(kernel, launch, arguments)
     output = next(a.name for a in workload.arguments if a.is_output)
     assert np.array_equal(arguments[output], wanted.astype(np.float32))
+
+
+def test_recordings_are_of_the_sources_that_ship(workload: Workload) -> None:
+    """A source's text is part of what was measured: one byte changed, and every run warns of it."""
+    sources = {variant.source_hash for variant in workload.variants.values()}
+    device = open_device("recorded:h200")
+    assert isinstance(device, RecordedDevice)
+    found = device.recordings(workload.name)
+    assert len(found) >= 8
+    assert [r.file_name for r in found if not {r.source_hash, r.baseline_hash} <= sources] == []
 
 
 # -- compiled code ----------------------------------------------------------------------------------
