@@ -314,6 +314,7 @@ TAIL = (
         ),
         ("==ERROR== An error occurred.\n==ERROR== UnknownError\n", 1, "failed", "An error occurred"),
         ("Segmentation fault\n", 139, "failed", "139: Segmentation fault"),
+        ("", -9, "failed", "was killed by signal 9"),
         ("", None, "failed", "was ended"),
     ],
 )

@@ -175,7 +175,9 @@ def _refused(path: Path, **options: object) -> NcuError:
 
 def test_files_that_are_no_report(tmp_path: Path) -> None:
     assert "no such file" in str(_refused(tmp_path / "none.ncu-rep"))
-    _refused(tmp_path)
+    assert "no file" in str(_refused(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    assert "no file" in str(_refused(tmp_path / "pipe"))  # at once, and not when somebody writes
     for name, content, says in (
         ("empty", b"", "empty"),
         ("text", b"not a report at all", "no report of Nsight Compute"),
@@ -226,6 +228,16 @@ def test_flipped_bits_give_counters_or_one_error(tmp_path: Path, seed: int) -> N
         assert [c.meta["launch"] for c in report.read(path)] == [0, 1, 2]
     except NcuError as error:
         assert error.kind == "report"
+
+
+@needs_module
+def test_a_launch_that_the_module_gives_empty_is_damage(tmp_path: Path) -> None:
+    data = bytearray(REPORT.read_bytes())
+    data[2_658_806] ^= 0x80  # in the third launch, which comes without a name and without a counter
+    path = tmp_path / "flipped.ncu-rep"
+    path.write_bytes(data)
+    assert [bool(launch.kernel) for launch in report.read_module(path, 60.0)] == [True, True, False]
+    assert "2 of its 3 launches can be read" in str(_refused(path))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ class Container:
 def inspect(path: Path) -> Container:
     """Walk over a report's blocks. Raises NcuError (report) for what is no whole report."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would keep us waiting
+            raise bad_report(str(path), "it is no file")
         with path.open("rb") as file:
             if path.stat().st_size == 0:
                 raise bad_report(str(path), "it is empty")

@@ -148,7 +148,10 @@ def explain(output: str, exit_code: int | None) -> NcuError | None:
         return NcuError("failed", f"Nsight Compute failed: {_short(said)}", _VERSIONS)
     if exit_code != 0:
         last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
-        ended = "was ended" if exit_code is None else f"ended with exit code {exit_code}"
+        ended = "was ended"
+        if exit_code is not None:
+            killed = exit_code < 0  # `subprocess` tells a signal so
+            ended = f"was killed by signal {-exit_code}" if killed else f"ended with exit code {exit_code}"
         return NcuError(
             "failed",
             f"Nsight Compute {ended}: {_short(last)}",
