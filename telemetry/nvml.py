@@ -31,6 +31,8 @@ _MEMORY_TEMPERATURE = 82
 _NVLINK_TX, _NVLINK_RX = 138, 139
 _ALL_LINKS = 0xFFFFFFFF
 _CLOCK_GRAPHICS, _CLOCK_VIDEO = 0, 3
+_COMPUTE = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
+_GRAPHICS = ("nvmlDeviceGetGraphicsRunningProcesses",)
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -207,13 +209,21 @@ def compute_processes(which: Selector) -> list[ComputeProcess]:
     handle = _handle(library, which)
     if handle is None:
         return []
-    ask = _asker(library, handle, which)
-    seen: dict[int, ComputeProcess] = {}
-    for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses"):
-        for process in ask(function) or ():
-            name = library.call("nvmlSystemGetProcessName", process.pid)
-            seen[process.pid] = ComputeProcess(process.pid, process.usedGpuMemory, name)
-    return list(seen.values())
+    return list((_running(library, _asker(library, handle, which), _COMPUTE) or {}).values())
+
+
+def _running(
+    library: _Library, ask: Callable[..., Any], functions: Sequence[str]
+) -> dict[int, ComputeProcess] | None:
+    """The processes that these list, by pid; None if the first can't be asked."""
+    lists = [ask(function) for function in functions]
+    if lists[0] is None:
+        return None
+    return {
+        p.pid: ComputeProcess(p.pid, p.usedGpuMemory, library.call("nvmlSystemGetProcessName", p.pid))
+        for listed in lists
+        for p in listed or ()
+    }
 
 
 def clock_event_reasons(which: Selector) -> tuple[str, ...] | None:
@@ -369,12 +379,15 @@ def slow_fields(which: Selector) -> dict[str, Any]:
         "mem_temp_c": values["memory"] or None,  # 0 where there is no sensor
         "nvlink_tx_kib": nvlink["tx"],
         "nvlink_rx_kib": nvlink["rx"],
-        "processes": _processes(which, ask),
+        "processes": _processes(library, ask),
     }
 
 
-def _processes(which: Selector, ask: Callable[..., Any]) -> tuple[Mapping[str, Any], ...]:
-    """The compute processes with their users and their shares of SM time since the driver's last samples."""
+def _processes(library: _Library, ask: Callable[..., Any]) -> tuple[Mapping[str, Any], ...] | None:
+    """Who computes or draws, with users and shares of SM time since the driver's last samples."""
+    compute, graphics = _running(library, ask, _COMPUTE), _running(library, ask, _GRAPHICS)
+    if compute is None and graphics is None:
+        return None
     latest: dict[int, tuple[int, int]] = {}
     for sample in ask("nvmlDeviceGetProcessUtilization", 0) or ():
         pid, when, share = int(sample.pid), int(sample.timeStamp), int(sample.smUtil)
@@ -387,8 +400,9 @@ def _processes(which: Selector, ask: Callable[..., Any]) -> tuple[Mapping[str, A
             "user": _user(process.pid),
             "mem_used": process.memory_used,
             "sm_util": latest[process.pid][1] if process.pid in latest else None,
+            "graphics": process.pid in (graphics or {}),
         }
-        for process in compute_processes(which)
+        for process in {**(graphics or {}), **(compute or {})}.values()
     )
 
 

@@ -105,7 +105,7 @@ class Snapshot:
     mem_temp_c: int | None = None
     nvlink_tx_kib: int | None = None  # of data, all links, since the counters were reset
     nvlink_rx_kib: int | None = None
-    # Of each compute process: `pid`, `name`, `user`, `mem_used` (bytes), `sm_util` (%).
+    # Of each process: `pid`, `name`, `user`, `mem_used` (bytes), `sm_util` (%), `graphics` (does it draw).
     processes: tuple[Mapping[str, Any], ...] | None = None
     # Of each other GPU: `index`, `name` and `neighbours.FIELDS`; only in the first one after a slow reading.
     others: tuple[Mapping[str, Any], ...] | None = None

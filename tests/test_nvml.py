@@ -178,12 +178,36 @@ def test_unsupported_is_none_and_the_rest_is_read(driver: Driver) -> None:
     assert reading.bar1_used is None and reading.nvlink_tx_kib is None and reading.decoder_util is None
     assert reading.processes is not None
     (process,) = reading.processes
-    assert (process["pid"], process["name"], process["mem_used"], process["sm_util"]) == (
-        5,
-        "python",
-        None,
-        40,
-    )
+    assert {k: v for k, v in process.items() if k != "user"} == {
+        "pid": 5,
+        "name": "python",
+        "mem_used": None,
+        "sm_util": 40,
+        "graphics": False,
+    }
+
+
+class Desktop(Driver):
+    """A GPU that a display server and a program use; the latter both draws and computes."""
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=4, usedGpuMemory=300), SimpleNamespace(pid=5, usedGpuMemory=20)]
+
+
+class Silent(Driver):
+    """A GPU whose processes can't be listed."""
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> None:
+        raise DriverError(3)
+
+
+def test_who_draws_is_listed_but_only_who_computes_is_foreign(driver: Driver) -> None:
+    nvml.use_binding(Desktop())
+    listed = nvml.slow_fields(0)["processes"]
+    assert {(p["pid"], p["graphics"], p["mem_used"]) for p in listed} == {(4, True, 300), (5, True, None)}
+    assert [p.pid for p in nvml.compute_processes(0)] == [5]
+    nvml.use_binding(Silent())
+    assert nvml.slow_fields(0)["processes"] is None and nvml.compute_processes(0) == []
 
 
 def test_load_and_temperature_ask_for_nothing_else(driver: Driver) -> None:
