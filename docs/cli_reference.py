@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer.main
 
 from warpdeck.cli.app import app
 
-EXIT_CODES = """| exit code | means |
-|---|---|
-| 0 | ok |
-| 1 | the run failed, or `--fail-if-slower` found a slowdown |
-| 2 | usage: an unknown name, an impossible value, an unreadable or corrupt file, a package missing |
-| 3 | no GPU or driver where one was asked for |
-| 4 | a time limit ended the work |
-| 5 | verification failed |
-| 130 | interrupted |
-"""
+README = Path(__file__).parent.parent / "README.md"
 
 
 def render() -> str:
     """The whole page."""
     root = typer.main.get_command(app)
-    parts = ["# Command line", _text(root.help), "## Exit codes", EXIT_CODES]
+    parts = ["# Command line", _text(root.help), "## Exit codes", _exit_codes()]
     for path, command in _commands(root, ("warpdeck",)):
         parts += [f"## `{' '.join(path)}`", _text(command.help)]
         usage = " ".join([*path, *_usage(command)])
@@ -34,6 +27,13 @@ def render() -> str:
         if rows:
             parts.append("\n".join(["| option | meaning | default |", "|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+def _exit_codes() -> str:
+    """The README's table."""
+    found = re.search(r"^\| exit code \|.*\n(?:\|.*\n)+", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, "README.md has no table of exit codes"
+    return found[0]
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

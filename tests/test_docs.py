@@ -13,10 +13,14 @@ import typer.main
 from warpdeck.agents.llm.graph import mermaid
 from warpdeck.agents.llm.settings import LlmSettings
 from warpdeck.cli.app import app
+from warpdeck.core.errors import ExitCode
 from warpdeck.kernels import list_workloads, load_workload
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTES = [ROOT / "CHANGELOG.md", *sorted((ROOT / "benchmarks").rglob("*.md"))]
+SCRIPTS = (ROOT / "benchmarks", ROOT / "docs")
+GENERATED = {ROOT / "docs/reference" / f"{name}.md" for name in ("cli", "counters", "keys", "ladders")}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LADDERS = [w for w in map(load_workload, list_workloads()) if w.ladder()]
 
@@ -47,6 +51,31 @@ def test_every_command_and_option_exists(page: Path) -> None:
         assert not unknown, f"{line}: {node.name} has no {', '.join(unknown)}"
         groups = hasattr(node, "commands") and any(not word.startswith("-") for word in rest)
         assert not groups, f"{line}: there is no such command"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=lambda page: page.stem)
+def test_every_link_and_every_benchmark_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#\s]+)", text):
+        made = page.parent / link in GENERATED
+        assert made or "://" in link or (page.parent / link).exists(), f"nothing is at {link}"
+    for name, given in re.findall(r"python (?:benchmarks/)?(\w+\.py)([^`\n]*)", text):
+        scripts = [folder / name for folder in SCRIPTS if (folder / name).is_file()]
+        assert scripts, f"there is no {name}"
+        source = scripts[0].read_text(encoding="utf-8")
+        unknown = [option for option in re.findall(r"--[a-z-]+", given) if f'"{option}"' not in source]
+        assert not unknown, f"{name} has no {', '.join(unknown)}"
+
+
+def test_every_exit_code_is_explained() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| exit code | means |")[2].partition("\n\n")[0]
+    told = {
+        int(code)
+        for cells in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+        for code in cells.split(",")
+    }
+    assert told == set(ExitCode)
 
 
 def test_the_graph_is_what_show_graph_prints() -> None:
