@@ -386,13 +386,13 @@ def loop(lines: list[str]) -> list[str]:
     raise AssertionError("no loop")
 
 
-def between_reads(lines: list[str]) -> list[int]:
-    """FFMA between each two reads of the clock in a row."""
+def between_reads(lines: list[str], arithmetic: str = "FFMA") -> list[int]:
+    """Arithmetic between each two reads of the clock in a row."""
     counts: list[int] = []
     for line in lines:
         if "SR_CLOCKLO" in line:
             counts.append(0)
-        elif "FFMA" in line and counts:
+        elif counts and re.search(arithmetic, line):
             counts[-1] += 1
     return counts[:-1]
 
@@ -477,7 +477,7 @@ def test_configurations_compile_without_spills(name: str, space: str) -> None:
     """Every value of every knob, with every launchable block, untraced and traced."""
     workload = load_workload(name)
     found = workload.space(space).configs()
-    chosen = found[:: len(found) // 4]
+    chosen = list(found[:: len(found) // 4])
     missing = {(knob, value) for knob, values in workload.space(space).knobs.items() for value in values}
     missing.difference_update(*(config.items() for config in chosen))
     while missing:

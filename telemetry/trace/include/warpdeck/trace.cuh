@@ -46,8 +46,11 @@
 // moves plain arithmetic across them freely: without a pin, a range around arithmetic may come out empty, and
 // its neighbour twice as long. No fence helps. WD_PIN(x) costs no instruction: arithmetic that x depends on
 // stays before it, arithmetic that uses x after it. Pin what goes into a timed computation after its WD_PUSH
-// and what comes out before its WD_POP. Numbers of 32 and 64 bits, pointers, float2, float4, and arrays of
-// these that live in registers.
+// and what comes out before its WD_POP: numbers of 16 (half, __nv_bfloat16 and integers), 32 and 64 bits, pointers,
+// vectors and structs of 4 bytes or a multiple of that (half2, uint2, int4, a fragment of an MMA), and arrays of
+// these, all in registers. What isn't kept as whole words there (char4, a struct with padding) or is computed in
+// more bits (short) costs instructions. Of arithmetic on single halves the assembler makes pairs, wherever a pin
+// is: there take half2.
 //
 // Barriers. A clock read right behind a barrier comes before the wait. With tracing on, __syncthreads() is followed
 // by __syncwarp(), which cures that; behind a barrier by other means (inline assembly) write that yourself.
@@ -368,11 +371,34 @@ __device__ __forceinline__ void pin(float2 &x) {
     pin(x.y);
 }
 
+__device__ __forceinline__ void pin(double2 &x) {
+    pin(x.x);
+    pin(x.y);
+}
+
 __device__ __forceinline__ void pin(float4 &x) {
     pin(x.x);
     pin(x.y);
     pin(x.z);
     pin(x.w);
+}
+
+// All else: half, half2, int4, a struct …
+template <class T>
+__device__ __forceinline__ void pin(T &x) {
+    static_assert(sizeof(T) == 2 || sizeof(T) % 4 == 0, "WD_PIN takes values of 2 bytes, of 4 or a multiple of 4");
+    if constexpr (sizeof(T) == 2) {
+        unsigned short bits;
+        memcpy(&bits, &x, 2);
+        asm volatile("" : "+h"(bits)::"memory");
+        memcpy(&x, &bits, 2);
+    } else {
+        unsigned words[(sizeof(T) + 3) / 4];
+        memcpy(words, &x, sizeof(T));
+#pragma unroll
+        for (unsigned &word : words) pin(word);
+        memcpy(&x, words, sizeof(T));
+    }
 }
 
 template <class T, unsigned N>
