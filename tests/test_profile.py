@@ -414,7 +414,7 @@ def test_the_phase_1_table_has_the_documents_columns(files: list[Path], tmp_path
                 assert row[f"{name}_raw"] == row[f"{name}_norm"] == ""
             else:
                 assert float(row[f"{name}_norm"]) == wanted[name]
-                assert float(row[f"{name}_raw"]) == pytest.approx(100 * wanted[name])
+                assert float(row[f"{name}_raw"]) == round(100 * wanted[name], 9)  # no noise of the product
     reasons = {row["matrix_size"] + row["block_size"] + row["reg_cap"]: row["reason"] for row in rows}
     assert reasons["2566432"] == "Nsight Compute took longer than 120 s"
     assert reasons["2566464"] == "ok" and "holds no hardware counters" in reasons["10246464"]

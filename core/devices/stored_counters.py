@@ -136,7 +136,7 @@ def of_recording(recording: Recording, candidate: Candidate) -> Counters | None:
     read = recording.counters
     return Counters(
         kernel=str(read.get("kernels", {}).get(candidate.variant, candidate.variant)),
-        metrics={n: Metric(entry.counters[n] * 100, "%", entry.counters[n]) for n in SEED},
+        metrics={n: Metric(round(entry.counters[n] * 100, 9), "%", entry.counters[n]) for n in SEED},
         meta={
             "workload": recording.workload,
             "variant": candidate.variant,

@@ -75,8 +75,9 @@ def read(
                 "report", f"{path} can't be read here: {reason}; {error.message}", _NEEDS
             ) from None
         launches = read_pages(path, program, timeout_s)
-    whole = sum(bool(launch.kernel and launch.metrics) for launch in launches)  # the module leaves out what
-    if whole != container.results:  # it can't decode, or gives it empty
+    # What the module can't decode it leaves out, or gives it empty.
+    whole = sum(bool(launch.kernel and launch.metrics) for launch in launches)
+    if whole != container.results:
         raise bad_report(str(path), f"it is damaged: {whole} of its {container.results} launches can be read")
     return [
         counters(launch, metric_set=metric_set, wanted=wanted, tool=container.tool, index=i)
