@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from textual.app import App
+from textual.cache import LRUCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
@@ -26,8 +27,9 @@ _KNOWN = frozenset(
         *("dark", "light", "ansi", "nocolor", "inline"),
     }
 )
-_OF_SHEETS = ("_require_parse", "_variables")
+_OF_SHEETS = ("_require_parse", "_variables", "_parse_cache")
 _OF_NODES = ("_has_order_style", "_has_odd_or_even", "_has_focus_within", "css_path_nodes")
+_parsed: dict[frozenset[tuple[str, str]], LRUCache[tuple[Any, ...], list[RuleSet]]] = {}  # by variables
 
 
 def stylesheet(app: App[Any]) -> Stylesheet:
@@ -49,11 +51,18 @@ class LazyStylesheet(Stylesheet):
         self._parsed = 0  # times
         self._applied: WeakKeyDictionary[DOMNode, tuple[object, ...]] = WeakKeyDictionary()
         self._ordered = False  # whether a component's rules depend on more than `_standing`
+        self._share()
 
     def set_variables(self, variables: dict[str, str]) -> None:
-        """Variables of another theme: everything is parsed again."""
+        """Variables of another theme: everything is parsed again that wasn't with these."""
         if variables != self._variables:
+            self._parse_cache = LRUCache(1)  # which theirs clears
             super().set_variables(variables)
+            self._share()
+
+    def _share(self) -> None:
+        """What a theme's rules are parsed to is kept as long as the process."""
+        self._parse_cache = _parsed.setdefault(frozenset(self._variables.items()), LRUCache(512))
 
     def parse(self) -> None:
         """Parse what was added."""
