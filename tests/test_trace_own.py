@@ -112,7 +112,7 @@ int cudaMemcpyFromSymbol(void *to, const void *, size_t n, size_t, int) {
 int cudaGetDeviceProperties(void *about, int) { std::strcpy((char *)about, "NVIDIA Imitation"); return 0; }
 int cudaGetDeviceProperties_v2(void *about, int device) { return cudaGetDeviceProperties(about, device); }
 int cudaGetDevice(int *device) { *device = 0; return 0; }
-int cudaDeviceGetAttribute(int *value, int, int) { *value = 3; return 0; }
+int cudaDeviceGetAttribute(int *value, int which, int) { *value = which == 13 ? 1980000 : 3; return 0; }  // kHz
 int cudaFuncSetAttribute(const void *, int, int) { return 0; }
 int cudaDeviceSynchronize() { return std::getenv("FAULT") ? 700 : 0; }
 const char *cudaGetErrorString(int) { return "an illegal memory access was encountered"; }

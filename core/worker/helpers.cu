@@ -1,5 +1,7 @@
 // Kernels the worker itself needs. Compiled once per architecture; loaded beside every candidate.
 
+#include <warpdeck/clock_steps.cuh>
+
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
@@ -151,68 +153,16 @@ extern "C" __global__ void wd_digest(const Range* ranges, u64* out) {
     if ((threadIdx.x & 31) == 0 && sum) atomicAdd(out + blockIdx.y, sum);
 }
 
-struct Anchor {  // telemetry/trace/layout.py: ANCHOR
-    u64 time, clock;
-    u32 sm, gap;
-};
-
-// Reads the timer eight times in a row, with the cycle counter between: readings a few cycles apart. Whether the
-// timer took a step meanwhile; if so, the readings just before and just after it. All 64 bits of the counter are
-// used, as in trace.cuh: for the low half alone the compiler takes another read. `lane` is 0, which the compiler
-// can't know: what it is added to stays out of the uniform registers, moves to which would come in between.
-static __device__ __forceinline__ bool step_seen(Anchor& before, Anchor& after, u32 lane) {
-    u64 c[9], t[8];
-    asm volatile(
-        "mov.u64 %0, %%clock64;\n\tmov.u64 %9, %%globaltimer;\n\tmov.u64 %1, %%clock64;\n\t"
-        "mov.u64 %10, %%globaltimer;\n\tmov.u64 %2, %%clock64;\n\tmov.u64 %11, %%globaltimer;\n\t"
-        "mov.u64 %3, %%clock64;\n\tmov.u64 %12, %%globaltimer;\n\tmov.u64 %4, %%clock64;\n\t"
-        "mov.u64 %13, %%globaltimer;\n\tmov.u64 %5, %%clock64;\n\tmov.u64 %14, %%globaltimer;\n\t"
-        "mov.u64 %6, %%clock64;\n\tmov.u64 %15, %%globaltimer;\n\tmov.u64 %7, %%clock64;\n\t"
-        "mov.u64 %16, %%globaltimer;\n\tmov.u64 %8, %%clock64;"
-        : "=l"(c[0]), "=l"(c[1]), "=l"(c[2]), "=l"(c[3]), "=l"(c[4]), "=l"(c[5]), "=l"(c[6]), "=l"(c[7]),
-          "=l"(c[8]), "=l"(t[0]), "=l"(t[1]), "=l"(t[2]), "=l"(t[3]), "=l"(t[4]), "=l"(t[5]), "=l"(t[6]),
-          "=l"(t[7])::"memory");
-#pragma unroll
-    for (int i = 0; i < 8; ++i) c[i] += lane, t[i] += lane;
-    c[8] += lane;
-    bool seen = false;
-#pragma unroll
-    for (int i = 7; i > 0; --i) {
-        if (t[i] == t[i - 1]) continue;
-        const u64 gap = c[i] - c[i - 1], next = c[i + 1] - c[i];
-        before.time = t[i - 1], before.clock = c[i - 1], before.gap = gap >> 32 ? 0xffffffffu : (u32)gap;
-        after.time = t[i], after.clock = c[i], after.gap = next >> 32 ? 0xffffffffu : (u32)next;
-        seen = true;
-    }
-    return seen;
-}
-
-static __device__ __forceinline__ void wait(u32 cycles) {
-    const long long until = clock64() + cycles;
-    while (clock64() < until) {
-    }
-}
-
 // Readings of both clocks just before and just after `edges` steps of globaltimer. A block an SM (by shared memory);
-// `out` has 2 * edges readings a block. All waits vary, so that steps meet the loops at different phases.
-extern "C" __global__ void wd_anchors(Anchor* out, u32 edges, u32 spacing) {
-    if (threadIdx.x) return;
-    out += 2ull * edges * blockIdx.x;
-    u32 sm, lane, tries = 0;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    for (u32 edge = 0; edge < edges; ++edge) {
-        Anchor before{0, 0, sm, 0}, after{0, 0, sm, 0};
-        while (!step_seen(before, after, lane)) wait(37 * ++tries % 64);
-        out[2 * edge] = before;
-        out[2 * edge + 1] = after;
-        if (edge + 1 < edges) wait(spacing + 37 * edge % 64);  // the last reading is the closest to the launch
-    }
+// `out` has 2 * edges readings a block.
+extern "C" __global__ void wd_anchors(wd_steps::Reading* out, u32 edges, u32 spacing) {
+    wd_steps::read_steps(out, edges, spacing);
 }
 
 // The same beside another launch, for as long as that runs: up to `most` steps an SM, to out + 2 * most * SM, until
 // *stop isn't 0. One block an SM goes on, the others find it `claimed`. Waits grow: clocks change most at first.
-extern "C" __global__ void wd_watch(Anchor* out, u32 most, u32 sms, u32 pause, u32* claimed, const volatile u32* stop) {
+extern "C" __global__ void wd_watch(wd_steps::Reading* out, u32 most, u32 sms, u32 pause, u32* claimed,
+                                    const volatile u32* stop) {
     if (threadIdx.x) return;
     u32 sm, lane, tries = 0;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -220,10 +170,7 @@ extern "C" __global__ void wd_watch(Anchor* out, u32 most, u32 sms, u32 pause, u
     if (sm >= sms || atomicExch(claimed + sm, 1)) return;
     out += 2ull * most * sm;
     for (u32 step = 0; step < most && !*stop; ++step) {
-        Anchor before{0, 0, sm, 0}, after{0, 0, sm, 0};
-        while (!step_seen(before, after, lane)) wait(37 * ++tries % 64);
-        out[2 * step] = before;
-        out[2 * step + 1] = after;
+        wd_steps::read_step(out + 2 * step, sm, lane, tries);
         __nanosleep(pause + pause * step / 64);
     }
 }

@@ -26,6 +26,8 @@
 
 #include <cuda_runtime.h>
 
+#include "clock_steps.cuh"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -42,36 +44,10 @@ inline void check(cudaError_t error, const char *doing) {
     if (error != cudaSuccess) throw std::runtime_error(std::string(doing) + ": " + cudaGetErrorString(error));
 }
 
-// One reading of both clocks of an SM.
-struct Reading {
-    unsigned long long time, clock;
-    unsigned sm, gap;
-};
+constexpr unsigned EDGES = 32;  // steps of globaltimer that each SM reads before the launch, and again after it
 
-__device__ __forceinline__ Reading both_clocks(unsigned sm) {
-    const wd_detail::Anchor anchor;
-    return {anchor.time, anchor.clock, sm, anchor.gap()};
-}
-
-constexpr unsigned EDGES = 32;
-
-// Readings just before and just after EDGES steps of globaltimer; a block an SM, by shared memory.
-static __global__ void read_clocks(Reading *out) {
-    out += 2 * EDGES * blockIdx.x;
-    unsigned sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    for (unsigned edge = 0; edge < EDGES; ++edge) {
-        Reading before = both_clocks(sm), after = both_clocks(sm);
-        while (after.time == before.time) {
-            before = after;
-            after = both_clocks(sm);
-        }
-        out[2 * edge] = before;
-        out[2 * edge + 1] = after;
-        const long long until = clock64() + 2000 + 37 * edge % 64;  // steps meet the loop at any phase
-        while (clock64() < until) {
-        }
-    }
+static __global__ void read_clocks(wd_steps::Reading *out) {
+    wd_steps::read_steps(out, EDGES, 2000);  // every SM's block must start before the first one ends
 }
 
 class Trace {
@@ -97,11 +73,12 @@ class Trace {
         name_ = about.name;
         total_ = unsigned(total);
         check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device), "trace: the device");
+        check(cudaDeviceGetAttribute(&khz_, cudaDevAttrClockRate, device), "trace: the device");
         check(cudaDeviceGetAttribute(&shared_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "trace: the device");
         rows_ = size_t(descriptor_.cta_count) * warps;
         const size_t bytes = rows_ * descriptor_.row_bytes;
         void *memory = nullptr;
-        check(cudaMalloc(&memory, bytes + 2 * readings() * sizeof(Reading)), "trace: memory for the rows");
+        check(cudaMalloc(&memory, bytes + 2 * readings() * sizeof(wd_steps::Reading)), "trace: memory for the rows");
         descriptor_.rows = reinterpret_cast<unsigned long long>(memory);
         check(cudaMemset(memory, 0, bytes), "trace: memory for the rows");
         calibrate(0);
@@ -120,7 +97,7 @@ class Trace {
         calibrate(1);
         std::string names(N, '\0');
         check(cudaMemcpyFromSymbol(&names[0], stages, N), "trace: the stages' names");
-        std::vector<char> body(rows_ * descriptor_.row_bytes + 2 * readings() * sizeof(Reading));
+        std::vector<char> body(rows_ * descriptor_.row_bytes + 2 * readings() * sizeof(wd_steps::Reading));
         const void *memory = reinterpret_cast<const void *>(descriptor_.rows);
         check(cudaMemcpy(body.data(), memory, body.size(), cudaMemcpyDeviceToHost), "trace: the rows");
         write(path, names.c_str(), body);
@@ -133,7 +110,7 @@ class Trace {
     void calibrate(unsigned when) const {
         char *memory = reinterpret_cast<char *>(descriptor_.rows) + rows_ * descriptor_.row_bytes;
         check(cudaFuncSetAttribute(read_clocks, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_), "trace: clocks");
-        read_clocks<<<sms_, 1, shared_>>>(reinterpret_cast<Reading *>(memory) + when * readings());
+        read_clocks<<<sms_, 1, shared_>>>(reinterpret_cast<wd_steps::Reading *>(memory) + when * readings());
         check(cudaDeviceSynchronize(), "trace: clocks");
     }
 
@@ -154,7 +131,7 @@ class Trace {
                                  ",\"capacity\":" + std::to_string(descriptor_.capacity) +
                                  ",\"ctas\":{\"traced\":" + std::to_string(descriptor_.cta_count) +
                                  ",\"of\":" + std::to_string(total_) + "},\"device\":{\"name\":\"" + name_ +
-                                 "\",\"spec\":\"\"}}}";
+                                 "\",\"spec\":\"\",\"sm_clock_max_mhz\":" + std::to_string(khz_ / 1000) + "}}}";
         const unsigned head[3] = {2, crc(crc(0, json.data(), json.size()), body.data(), body.size()),
                                   unsigned(json.size())};
         std::FILE *file = std::fopen(path, "wb");
@@ -178,7 +155,7 @@ class Trace {
     dim3 grid_, block_;
     wd_detail::Descriptor descriptor_{};
     size_t rows_ = 0;
-    int sms_ = 0, shared_ = 0;
+    int sms_ = 0, shared_ = 0, khz_ = 0;
     unsigned total_ = 0;
     std::string name_;
 };
