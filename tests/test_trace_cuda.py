@@ -441,6 +441,21 @@ def test_anchors_read_both_clocks_fast_and_in_order(cc: tuple[int, int]) -> None
     assert all(re.match("CS2U?R ", line) for line in reads if "CLOCKLO" in line)
 
 
+STEPS = """\
+#include <warpdeck/clock_steps.cuh>
+extern "C" __global__ void k(wd_steps::Reading *out, unsigned n) { wd_steps::read_steps(out, n, 2000); }
+"""
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_the_timer_s_steps_are_looked_for_without_a_pause(cc: tuple[int, int]) -> None:
+    """Nothing comes between the readings of both clocks, or each would cost more cycles."""
+    lines = sass(compiled(STEPS, cc).cubin)
+    first = next(i for i, line in enumerate(lines) if "GLOBALTIMERLO" in line) - 1
+    row = [re.sub(r"CS2U?R U?R\d+, SR_(\w+)LO$", r"\1", line) for line in lines[first : first + 17]]
+    assert row == ["CLOCK", "GLOBALTIMER"] * 8 + ["CLOCK"]
+
+
 BARRIER = """\
 #include <warpdeck/trace.cuh>
 WD_STAGES(load, wait)
