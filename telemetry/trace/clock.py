@@ -29,6 +29,7 @@ _DIP = 0.008  # of the rate; less is not worth a word
 _SURE = 0.75  # of a rise: what the bounds leave no doubt of, to tell of it
 _OVER = (2000.0, 4000.0, 8000.0, 16_000.0)  # ns over which a slope is taken
 _UNSEEN = 0.2  # of the timer's step
+_COARSEST = 1024.0  # ns; no GPU's timer takes larger steps
 _ROUNDING = 1e-3
 _UNEVEN = 12.0  # ns that a timer's steps may be apart from where they should be; more is a clock that changed
 _TOLERATED = 8.0  # ns by which readings may contradict the rates' limits; they are then loosened by as much
@@ -76,15 +77,16 @@ def timer_step(times: NDArray[Any]) -> float:
     """The timer's step in ns, from readings of it: what all differences are multiples of.
 
     Some GPUs' timers jump by far more than their unit. If there are many readings for each distinct time, the
-    times lie as dense as they can, and the smallest difference is the step.
+    times lie as dense as they can, and the smallest difference is the step. Few readings may have differences
+    whose common divisor is far larger: they don't say more than that a step is at most the coarsest.
     """
     distinct = np.unique(times)
     if distinct.size < 2:
-        return 1024.0  # unknown; a coarse step only makes the uncertainty large
+        return _COARSEST  # unknown; a coarse step only makes the uncertainty large
     steps = np.diff(distinct)
     if distinct.size * 4 <= times.size:
-        return float(steps.min())
-    return float(np.gcd.reduce(steps))
+        return min(float(steps.min()), _COARSEST)
+    return min(float(np.gcd.reduce(steps)), _COARSEST)
 
 
 def _end_step(tick: float) -> float:

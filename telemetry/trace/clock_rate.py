@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .conversion import Conversion
+from .readings import NOMINAL
 from .timeline import Clock
 
 Floats = NDArray[np.float64]
@@ -28,6 +29,7 @@ Ints = NDArray[np.int64]
 _SLOWEST, _FASTEST = 0.1, 20.0  # GHz; no SM runs outside
 DIP = 0.06  # of the rate; a busy GPU's clock slows down by up to so much for some microseconds
 _UNSEEN = 0.1  # of the timer's step: a dip that cost no more may not contradict one rate
+_WIDE = 3.0  # an interval of rates from its least to this many times that says too little
 _NONE = (1.0, 0.0)  # an empty interval
 _ROUNDING = 1e-3  # ns; float64 on differences below 2^53
 
@@ -210,14 +212,14 @@ def _pivots(
 
 
 def likely_rate(slow: float, fast: float, meta: Mapping[str, Any]) -> float:
-    """The middle of the interval; if that says little, the device's own rate where it is possible."""
+    """The middle of the interval; if that says little, the device's own rate, or a usual one, if possible."""
     if fast <= slow * 1.02:
         return (slow + fast) / 2
     device = meta.get("device")
     mhz = device.get("sm_clock_max_mhz") if isinstance(device, Mapping) else None
     if isinstance(mhz, (int, float)) and mhz > 0 and slow <= 1000 / mhz <= fast:
         return 1000 / mhz
-    return float(np.sqrt(slow * fast)) if fast > slow * 1.5 else (slow + fast) / 2
+    return min(max(NOMINAL, slow), fast) if fast > slow * _WIDE else (slow + fast) / 2
 
 
 def per_warp(

@@ -13,7 +13,7 @@ from . import layout
 Ints = NDArray[np.int64]
 _DRAWN = 300_000  # records looked at where there are more: their ends give readings enough
 _PERIOD = 1 << (layout.TIME_SHIFT + layout.TIME_BITS)  # ns
-_NOMINAL = 0.5  # ns a cycle, for a warp without an end
+NOMINAL = 0.5  # ns a cycle, where readings say nothing
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def of_ends(
     closed = head["magic"] == layout.MAGIC_CLOSED
     length = np.where(closed, head["clock_end"] - head["clock_begin"], 0).astype(np.float64)
     took = np.where(closed, head["time_end"] - head["time_begin"], 0).astype(np.float64)
-    rate = np.where(length > 0, took / np.maximum(length, 1.0), _NOMINAL)
+    rate = np.where(length > 0, took / np.maximum(length, 1.0), NOMINAL)
     # The multiple of the period that lies nearest to where the header's readings put the record.
     since = (payload << layout.TIME_SHIFT) - (head["time_begin"] % _PERIOD).astype(np.int64)
     since += np.rint((rate * cycle - since) / _PERIOD).astype(np.int64) * _PERIOD
