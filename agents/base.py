@@ -15,6 +15,7 @@ from ..core.model import Config, Evaluation, Status
 
 if TYPE_CHECKING:
     from ..core.bench import Bench, Proposal
+    from ..core.configs import Configs
 
 EventSink = Callable[[str, Mapping[str, Any]], None]  # (kind, data), as the session's log stores them
 
@@ -168,7 +169,7 @@ class InOrder:
         self._seen.add(self._key(config))
 
 
-def valid_configs(bench: Bench) -> list[Config]:
+def valid_configs(bench: Bench) -> Configs:
     """The configurations valid for every case. UsageError if the restrictions leave none."""
     configs = bench.configs()
     if not configs:

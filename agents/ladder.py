@@ -114,10 +114,11 @@ class Ladder:
 def _of_rung(bench: Bench, rung: Variant, each: int, rng: random.Random) -> list[Candidate]:
     """The rung's default configuration first; none of the restrictions leave any for every case."""
     space = bench.workload.space_of(rung.name)
-    default, *others = space.configs_for([case.params for case in bench.cases]) or [None]
-    if default is None:
+    configs = space.configs_for([case.params for case in bench.cases])
+    if not configs:
         return []
-    chosen = [default, *rng.sample(others, min(each - 1, len(others)))]
+    others = range(1, len(configs))
+    chosen = [configs[i] for i in (0, *rng.sample(others, min(each - 1, len(others))))]
     return [Candidate(rung.name, dict(config), rung.source_hash) for config in chosen]
 
 

@@ -65,8 +65,7 @@ class PPOSearch:
         self._bench = bench
         self._space = bench.space
         self._configs = valid_configs(bench)
-        self._index = {self._space.key(c): i for i, c in enumerate(self._configs)}
-        self._points = np.array([self._space.encode(c) for c in self._configs], dtype=np.int64)
+        self._points = self._configs.rows.astype(np.int64)
         self._free = np.ones(len(self._configs), dtype=bool)
         self._rewards: list[float] = []
         self._batch: list[int] = []  # told since the last update
@@ -102,7 +101,7 @@ class PPOSearch:
 
     def tell(self, config: Config, evaluation: Evaluation) -> None:
         """Learn an outcome; the policy is updated after every `n_steps`."""
-        index = self._index.get(self._space.key(config))
+        index = self._configs.position(config)
         if index is None:
             return
         self._free[index] = False

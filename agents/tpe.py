@@ -53,10 +53,8 @@ class TPE:
         self.lookahead = lookahead
         self._space = bench.space
         self._configs = valid_configs(bench)
-        self._keys = {self._space.key(c): i for i, c in enumerate(self._configs)}
-        self._points = np.array([self._space.encode(c) for c in self._configs], dtype=np.float64)
         spans = np.maximum(np.array(self._space.nvec, dtype=np.float64) - 1, 1)
-        self._points /= spans
+        self._points = self._configs.rows / spans
         self._spans = spans
         self._free = np.ones(len(self._configs), dtype=bool)  # neither asked nor told
         self._rng = np.random.default_rng([seed, 1])
@@ -90,7 +88,7 @@ class TPE:
             trial = self._study.ask(self._distributions)
             point = tuple(int(trial.params[knob]) for knob in self._space.knobs)
             config = self._space.decode(point)
-            index = self._keys.get(self._space.key(config))
+            index = self._configs.position(config)
             if index is not None and self._free[index]:
                 self._free[index] = False
                 self._pending[self._space.key(config)] = trial
@@ -106,10 +104,10 @@ class TPE:
 
     def tell(self, config: Config, evaluation: Evaluation) -> None:
         """Learn an outcome. A configuration outside the space (another file's history) is ignored."""
-        key = self._space.key(config)
-        index = self._keys.get(key)
+        index = self._configs.position(config)
         if index is None:
             return
+        key = self._space.key(config)
         if key not in self._pending:
             if not self._free[index]:
                 return  # told before

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .configs import Configs
 from .devices.base import Backend, Device, judged
 from .errors import UsageError, WarpdeckError
 from .model import (
@@ -37,6 +38,7 @@ EventSink = Callable[[str, Mapping[str, Any]], None]
 Proposal = Config | Candidate  # a configuration of the bench's space, or any variant's candidate
 
 EMULATED_SIZE = 128  # where none is asked for
+TELL_EVERY_S = 2.0  # how far restrictions are applied, where that takes long
 BASELINE_EVERY = 20  # evaluations between two measurements of the baseline while screening
 
 
@@ -56,6 +58,7 @@ class Bench:
         seed: of everything random here (inputs, drawn samples).
         sink: receives every event; None drops them.
         quiet: context in which the device measures (the NVML sampler pauses in it).
+        alive: called now and then while restrictions are applied to many products; may raise to end that.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Bench:
         sink: EventSink | None = None,
         allow_shared: bool = False,
         quiet: Callable[[], AbstractContextManager[object]] = nullcontext,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         if space not in workload.spaces:
             have = ", ".join(workload.spaces)
@@ -86,8 +90,7 @@ class Bench:
         self._refuse_mismatch(device)
         self._sink = sink or _no_sink
         self._quiet = quiet
-        self._valid = self._all_valid()
-        self._keys = {self.space.key(c) for c in self._valid}
+        self._valid = self._all_valid(alive)
         self._backend: Backend = device.prepare(
             workload, space=space, cases=cases, seed=seed, allow_shared=allow_shared
         )
@@ -120,8 +123,19 @@ class Bench:
         """The device's side; for recording a space and for comparisons."""
         return self._backend
 
-    def _all_valid(self) -> list[Config]:
-        valid = self.space.configs_for([case.params for case in self.cases])
+    def _all_valid(self, alive: Callable[[], None]) -> Configs:
+        told = time.monotonic()
+
+        def progress(done: int, total: int) -> None:
+            nonlocal told
+            alive()
+            if time.monotonic() - told >= TELL_EVERY_S:
+                told = time.monotonic()
+                products = f"{self.space.cardinality:,} products of knobs"
+                text = f"applying the restrictions to {products}: {done / total:.0%} done"
+                self.emit("message", {"level": "info", "text": text})
+
+        valid = self.space.configs_for([case.params for case in self.cases], progress)
         if not valid:
             names = ", ".join(c.name for c in self.cases)
             raise UsageError(
@@ -130,7 +144,7 @@ class Bench:
             )
         return valid
 
-    def configs(self) -> list[Config]:
+    def configs(self) -> Configs:
         """Every configuration that is valid for all cases, in space order."""
         return self._valid
 
@@ -273,10 +287,10 @@ class Bench:
         `rng` replaces a recorded device's own generator, so that a seeded environment is reproducible.
         """
         key = self.space.key(config)
-        if key not in self._keys:
-            return Status.RESTRICTED, np.empty(0)
         candidate = self._candidates.get(key)
         if candidate is None:
+            if config not in self._valid:
+                return Status.RESTRICTED, np.empty(0)
             candidate = self._candidates[key] = self.candidate(config)
         return self._backend.quick(candidate, case, cache=self.protocol.cache, rng=rng)
 

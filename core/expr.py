@@ -149,13 +149,14 @@ def compile_expr(text: str, names: Collection[str] | None = None) -> Expr:
 
 @lru_cache(maxsize=4096)
 def _compile(text: str, names: frozenset[str] | None) -> Expr:
-    tree = _parsed(text)
+    tree = parsed(text)
     compiler = _Compiler(text, names)
     evaluate = compiler.node(tree, 0)
     return Expr(text, frozenset(compiler.used), evaluate)
 
 
-def _parsed(text: str, most: int = MAX_TEXT) -> ast.expr:
+def parsed(text: str, most: int = MAX_TEXT) -> ast.expr:
+    """An expression's tree, nothing of which is checked yet. Raises UsageError if it isn't one."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"expression {text!r} is empty; write a number or a formula")
     if len(text) > most:
@@ -305,7 +306,7 @@ def value_list(text: str) -> tuple[Any, ...]:
     Raises:
         UsageError: the text, the position in it, and what isn't allowed or understood there.
     """
-    tree = _parsed(text, MAX_LIST_TEXT)
+    tree = parsed(text, MAX_LIST_TEXT)
     return tuple(_ListReader(_cut(text)).values(tree, {}, 0))
 
 

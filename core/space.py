@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import Column, OneByOne, Rows, truths
+from .configs import Configs
 from .errors import UsageError
 from .expr import Expr, compile_expr, near
 from .model import Config, Value
 
 MAX_PRODUCT = 20_000_000  # knob products; the validity mask takes a byte for each
+_AT_ONCE = 1 << 16  # products that a restriction is evaluated over together
+_FEW = 64  # are evaluated one by one sooner
+
+Progress = Callable[[int, int], None]  # (evaluations of restrictions done, all)
 
 
 def value_text(value: Value) -> str:
@@ -38,7 +44,7 @@ class SearchSpace:
     baseline: Config | None = None  # in its own knobs; None: the first values, or `baseline_space`'s
     baseline_space: str | None = None  # name of the space that holds the baseline, if not this one
     listed: tuple[Config, ...] | None = None  # these alone are valid: an imported space has no restrictions
-    _cache: dict[Any, list[Config]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[Any, Configs] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def _rules(self) -> tuple[tuple[Expr, frozenset[str]], ...]:
@@ -69,33 +75,50 @@ class SearchSpace:
         """The first value of every knob."""
         return {k: v[0] for k, v in self.knobs.items()}
 
-    def configs(self, params: Mapping[str, int] | None = None) -> list[Config]:
-        """All valid configurations in knob-product order (last knob fastest), or as `listed`. Don't change
-        the list.
+    def configs(self, params: Mapping[str, int] | None = None) -> Configs:
+        """All valid configurations in knob-product order (last knob fastest), or as `listed`.
 
         Raises:
             UsageError: a restriction can't be evaluated, or there are over 20 million products.
         """
         return self.configs_for([params])
 
-    def configs_for(self, cases: Sequence[Mapping[str, int] | None]) -> list[Config]:
-        """The configurations that are valid for every one of `cases` (parameters each), in order."""
-        if self.listed is not None:
-            return list(self.listed)
-        key = tuple(None if p is None else tuple(sorted(p.items())) for p in cases)
+    def configs_for(
+        self, cases: Sequence[Mapping[str, int] | None], progress: Progress | None = None
+    ) -> Configs:
+        """The configurations that are valid for every one of `cases` (parameters each), in order.
+
+        `progress` is called now and then; what it raises ends the search.
+        """
+        key = () if self.listed is not None else tuple(p and tuple(sorted(p.items())) for p in cases)
         if key not in self._cache:
-            mask = np.ones(self._checked_shape(), dtype=bool)
-            for params in cases:
-                self._restrict(mask, params)
-            names = tuple(self.knobs)
-            if not names:  # one configuration, the empty one
-                self._cache[key] = [{}] if mask.all() else []
-                return self._cache[key]
-            columns = [
-                [self.knobs[k][i] for i in index] for k, index in zip(names, np.nonzero(mask), strict=True)
-            ]
-            self._cache[key] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            self._cache[key] = self._enumerated(cases, progress or (lambda done, total: None))
         return self._cache[key]
+
+    def any_valid(self, params: Mapping[str, int] | None = None) -> bool:
+        """Whether there is a valid configuration. In a large space the baseline is tried first."""
+        start = self.baseline if self.baseline is not None else self.first
+        quick = self.listed is None and self.cardinality > _AT_ONCE
+        return (quick and self.valid(start, params)) or bool(self.configs(params))
+
+    def _enumerated(self, cases: Sequence[Mapping[str, int] | None], progress: Progress) -> Configs:
+        if self.listed is not None:
+            shape = (len(self.listed), len(self.knobs))
+            rows = np.array([self.encode(c) for c in self.listed], dtype=np.int32).reshape(shape)
+            return Configs(self.knobs, rows, ordered=False)
+        mask = np.ones(self._checked_shape(), dtype=bool)
+        rules = [(rule, params) for params in cases for rule in self._rules_of(params)]
+        for number, (rule, params) in enumerate(rules):
+            self._restrict(
+                mask,
+                rule,
+                params or {},
+                lambda done, number=number: progress(number * mask.size + done, len(rules) * mask.size),
+            )
+        return Configs.where(self.knobs, mask)
+
+    def _rules_of(self, params: Mapping[str, int] | None) -> list[Expr]:
+        return [rule for rule, wanted in self._rules if params is not None or not wanted]
 
     def _checked_shape(self) -> tuple[int, ...]:
         if self.cardinality > MAX_PRODUCT:
@@ -105,25 +128,39 @@ class SearchSpace:
             )
         return self.nvec or (1,)
 
-    def _restrict(self, mask: NDArray[np.bool_], params: Mapping[str, int] | None) -> None:
+    def _restrict(
+        self, mask: NDArray[np.bool_], rule: Expr, params: Mapping[str, int], done: Callable[[int], None]
+    ) -> None:
         """Clear the products that break a restriction.
 
-        Each restriction is evaluated over the products of the knobs it names, not over all of them,
-        and only where earlier restrictions left something: `b > 0` protects a later `a % b == 0`.
+        It is evaluated over the products of the knobs that it names, not over all of them, and only where
+        earlier restrictions left something: `b > 0` protects a later `a % b == 0`.
         """
-        names = list(self.knobs)
-        for rule, wanted in self._rules:
-            if params is None and wanted:
-                continue
-            axes = [i for i, k in enumerate(names) if k in rule.names]
-            others = tuple(i for i in range(mask.ndim) if i not in axes)
-            alive: NDArray[np.bool_] = np.asarray(mask.any(axis=others, keepdims=True))
-            env: dict[str, Any] = dict(params or {})
-            for flat in zip(*np.nonzero(alive), strict=True):
-                env.update((names[a], self.knobs[names[a]][flat[a]]) for a in axes)
-                if not rule.evaluate(env):
-                    alive[flat] = False
-            mask &= alive
+        names = [name for name in self.knobs if name in rule.names]
+        others = tuple(axis for axis, name in enumerate(self.knobs) if name not in rule.names)
+        alive: NDArray[np.bool_] = np.asarray(mask.any(axis=others, keepdims=True))
+        flat, shape = alive.reshape(-1), tuple(len(self.knobs[name]) for name in names)
+        knobs = [Column.of(self.knobs[name]) for name in names]
+        fixed = {name: Column.of(value) for name, value in params.items() if name not in self.knobs}
+        for start in range(0, flat.size, _AT_ONCE):
+            found = start + np.flatnonzero(flat[start : start + _AT_ONCE])
+            places = np.unravel_index(found, shape) if names else ()
+            try:
+                if len(found) < _FEW:
+                    raise OneByOne
+                columns = {name: knob.at(at) for name, knob, at in zip(names, knobs, places, strict=True)}
+                holds = truths(rule, Rows({**fixed, **columns}, len(found)))
+            except OneByOne:
+                holds = np.empty(len(found), dtype=bool)
+                env: dict[str, Any] = dict(params)
+                for row in range(len(found)):
+                    env.update(
+                        (name, self.knobs[name][at[row]]) for name, at in zip(names, places, strict=True)
+                    )
+                    holds[row] = bool(rule.evaluate(env))
+            flat[found[~holds]] = False
+            done(mask.size * min(start + _AT_ONCE, flat.size) // flat.size)
+        mask &= alive
 
     def why_invalid(self, config: Config, params: Mapping[str, int] | None = None) -> str | None:
         """What forbids this configuration, in one line; None if it is valid."""

@@ -108,7 +108,7 @@ def verify(
     )
     if slow and not sizes and measured:
         cases = [*cases, workload.size_case(SLOW_SIZE)]
-    valid = [c for c in chosen.configs(cases[0].params) if all(chosen.valid(c, x.params) for x in cases)]
+    valid = chosen.configs_for([case.params for case in cases])
     if not valid:
         raise UsageError(f"workload '{workload.name}', space '{chosen.name}': no configuration is valid")
     if not device.info.recorded:
@@ -116,7 +116,7 @@ def verify(
         derived = [c for c in derived_cases(workload, chosen) if c.name not in known]
         workload = dataclasses.replace(workload, cases=(*workload.cases, *derived))
     few = {"up_to": EMULATED_CONFIGS} if device.info.emulated else {}
-    configs = valid if slow else covering_configs(chosen, valid, **few)
+    configs = valid if slow else covering_configs(valid, **few)
     if sanitize:  # what would be missing at the end is told at the start
         if device.info.recorded:
             raise UsageError(f"{device.info.label}: a recording runs no sanitizer; use --device cuda:0")

@@ -93,7 +93,7 @@ def check(spec: RunSpec) -> Workload:
         raise UsageError(f"workload '{workload.name}' has no ladder; use another agent, for example llm")
     space = workload.space(spec.space)
     for case in performance_cases(workload, spec.sizes):
-        if not space.configs(case.params):
+        if not space.any_valid(case.params):
             raise UsageError(
                 f"workload '{workload.name}', space '{space.name}': no configuration satisfies the "
                 f"restrictions for size {case.name}"

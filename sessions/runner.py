@@ -209,7 +209,10 @@ class _Run:
             device = self._device.open(spec)
             sampler = self._device.sampler(self._sample, lambda text: self._message("warning", text))
             stack.callback(sampler.tell, lambda snapshot: None)
-            bench = self._bench(spec, device, sampler)
+            try:
+                bench = self._bench(spec, device, sampler)
+            except Stop:
+                return Lifecycle.CANCELLED, ExitCode.INTERRUPTED, self._control.stop_reason or "stopped"
             stack.callback(bench.close)
             told = self._restore(bench)
             self._start(spec, bench)
@@ -274,6 +277,7 @@ class _Run:
             sink=self._log.sink,
             allow_shared=spec.allow_shared,
             quiet=sampler.paused,
+            alive=self._control.check,
         )
 
     def _limit(self, spec: RunSpec) -> Control:

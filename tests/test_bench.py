@@ -74,11 +74,36 @@ def test_every_event_can_be_read_back(files: list[Path]) -> None:
 def test_baseline_is_repeated_while_screening(files: list[Path]) -> None:
     events: Events = []
     run = bench(files, events)
-    list(run.evaluate_many(run.configs() * 5))
+    list(run.evaluate_many(list(run.configs()) * 5))
     judged = [kind for kind, _ in events if kind in ("baseline", "evaluation")]
     baselines = [i for i, kind in enumerate(judged) if kind == "baseline"]
     assert len(baselines) == 1 + 44 // BASELINE_EVERY
     assert baselines[1] - baselines[0] == BASELINE_EVERY + 1
+
+
+def test_restrictions_that_take_long_are_told_of_and_can_be_ended(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdeck.core.bench.TELL_EVERY_S", 0.0)
+    workload = load_workload("softmax")
+    space = replace(workload.space("classic"), restrictions=("block_size > 0", "block_size + reg_cap > 0"))
+    workload = replace(workload, spaces={"classic": space})
+    device = open_device("recorded:test", files)
+    cases = performance_cases(workload, (256,))
+    texts: list[str] = []
+
+    class Ended(Exception):
+        pass
+
+    def end() -> None:
+        raise Ended
+
+    with pytest.raises(Ended):
+        Bench(workload, device, space="classic", cases=cases, alive=end)
+    Bench(workload, device, space="classic", cases=cases, sink=lambda kind, data: texts.append(data["text"]))
+    assert texts == [
+        f"applying the restrictions to 9 products of knobs: {percent}% done" for percent in (50, 100)
+    ]
 
 
 def test_what_is_outside_the_space_is_restricted_and_never_timed(files: list[Path]) -> None:

@@ -572,9 +572,9 @@ def test_derived_cases_obey_restrictions_on_case_parameters(tmp_path):
 def test_covering_configs_reach_every_value():
     space = SearchSpace("s", "v", {k: tuple(range(6)) for k in "abcd"}, ("a != b", "c + d < 8"))
     configs = space.configs()
-    chosen = covering_configs(space, configs)
+    chosen = covering_configs(configs)
     assert len(chosen) < 20
     assert {(k, c[k]) for c in chosen for k in space.knobs} == {
         (k, c[k]) for c in configs for k in space.knobs
     }
-    assert covering_configs(space, configs[:64]) == configs[:64]
+    assert covering_configs(configs[:64]) == configs[:64]

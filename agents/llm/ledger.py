@@ -119,7 +119,8 @@ class Ledger:
                 space = workload.space_of(variant.name)
                 configs = space.configs_for([case.params for case in self._bench.cases])
                 if configs:
-                    return variant, space.baseline if space.baseline in configs else configs[0]
+                    own = space.baseline
+                    return variant, own if own is not None and own in configs else configs[0]
         return None
 
     def accept(self, attempt: Attempt, proposal: Proposal) -> Attempt | None:

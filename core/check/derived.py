@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+import numpy as np
+
+from ..configs import Configs
 from ..errors import UsageError
-from ..model import Case, Config, Role
-from ..space import SearchSpace, Value
+from ..model import Case, Role
+from ..space import SearchSpace
 from ..workload import Workload
 
 BASES = (192, 256, 512, 1024, 2048)  # sizes to vary from; the first that suits the workload
@@ -52,17 +55,19 @@ def _possible(workload: Workload, space: SearchSpace, params: Mapping[str, int])
     return bool(space.configs(params))
 
 
-def covering_configs(space: SearchSpace, configs: Sequence[Config], up_to: int = ALL_UP_TO) -> list[Config]:
+def covering_configs(configs: Configs, up_to: int = ALL_UP_TO) -> Configs:
     """What `check` runs: all configurations up to `up_to`, else few in which every knob value occurs.
 
     Greedy: each next one brings the most values that haven't occurred yet; in `configs`' order among equals.
     """
     if len(configs) <= up_to:
-        return list(configs)
-    wanted: set[tuple[str, Value]] = {(k, c[k]) for c in configs for k in space.knobs}
+        return configs
+    columns = configs.rows.T
+    wanted = [np.bincount(column) > 0 for column in columns]  # by knob, by value
     chosen = []
-    while wanted:
-        best = max(configs, key=lambda c: sum((k, v) in wanted for k, v in c.items()))
-        chosen.append(best)
-        wanted -= set(best.items())
-    return chosen
+    while any(values.any() for values in wanted):
+        brings = sum(values[column].astype(np.int64) for values, column in zip(wanted, columns, strict=True))
+        chosen.append(int(np.argmax(brings)))
+        for values, index in zip(wanted, configs.rows[chosen[-1]], strict=True):
+            values[index] = False
+    return configs.pick(chosen)
