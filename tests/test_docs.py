@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from cli_support import warpdeck
 
 from warpdeck.agents.llm.graph import mermaid
 from warpdeck.agents.llm.settings import LlmSettings
@@ -104,3 +108,37 @@ def test_the_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -
     assert ladder_figures.PAGE.read_text(encoding="utf-8") == ladder_figures.render(), (
         "docs/ladder-figures.md is old: python docs/ladder_figures.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("profile", ("softmax", "--device", "recorded:h200")),
+        ("trace", ("gemm", "--device", "recorded:h200")),
+        ("check", ("softmax", "--device", "recorded:h200")),
+        ("occupancy", ("--cc", "9.0", "--registers", "40")),
+        (
+            "sweep",
+            ("softmax", "--device", "recorded:h200", "--size", "256", "--counters", "--csv", "table.csv"),
+        ),
+        ("tune", ("softmax", "--device", "recorded:h200", "--agent", "random", "--steps", "2", "--headless")),
+        ("doctor", ()),
+    ],
+)
+def test_documents_have_the_keys_that_the_page_names(
+    command: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8").partition("## Documents of")[2]
+    (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", page, re.MULTILINE)
+    home = {**os.environ, "WARPDECK_HOME": str(tmp_path)}
+    printed = warpdeck(command, *options, "--json", env=home, cwd=tmp_path).stdout
+    _compare(row, json.loads(printed))
+
+
+def _compare(row: str, document: Mapping[str, Any]) -> None:
+    """Every key in backticks is one of the document's, and each name in [{…}] one of its first entry's."""
+    keys = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)|; of a report.*|\[[^]]*\]\([^)]*\)", "", row)))
+    assert keys and keys <= document.keys(), keys - document.keys()
+    for key, names in re.findall(r"`(\w+)` \[\{([^}]*)\}\]", row):
+        entry = document[key][0] if document[key] else {}
+        assert not document[key] or {n for n in names.split(", ") if " " not in n} <= entry.keys(), key
