@@ -138,15 +138,6 @@ def test_a_report_survives_json(by_module: list[Counters]) -> None:
 
 
 @needs_module
-def test_trimmed_counters_keep_what_we_show(by_module: list[Counters]) -> None:
-    whole = by_module[2]
-    small = report.trim(whole, names=("gpc__cycles_elapsed.max",), hotspots=10)
-    assert len(small.hotspots) == 10 and "gpc__cycles_elapsed.max" in small.metrics
-    assert {n for n in whole.metrics if n in QUANTITIES} == {n for n in small.metrics if n in QUANTITIES}
-    assert len(small.metrics) < 250 < len(whole.metrics)
-
-
-@needs_module
 def test_source_is_read_from_disk_where_the_report_has_none(tmp_path: Path) -> None:
     kernel = tmp_path / "kernel.py"
     kernel.write_text("from numba import cuda\n\n\n    y[i] = a * x[i]\n")

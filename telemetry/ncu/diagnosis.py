@@ -26,6 +26,7 @@ OCCUPANCY_GAP = 0.80  # achieved over theoretical: below, warps are missing whil
 CONFLICT_PCT = 10.0  # of the passes through shared memory
 EFFICIENCY_PCT = 80.0  # bytes used of a sector
 SECTORS = 1.5  # of a request: below, its threads share one
+WASTED_PCT = 10.0  # of global memory's sectors: below, uncoalesced access hardly matters, and is told last
 LOCAL_PCT = 1.0  # of L1 sectors: below, spills hardly matter, and are told last
 TAIL_SHARE = 0.10  # of SM time lost in the last, incomplete wave
 SM_ACTIVE_PCT = 80.0  # of cycles
@@ -272,7 +273,9 @@ def _conflicts(counters: Counters) -> Iterator[Diagnosis]:
 
 
 def _coalescing(counters: Counters) -> Iterator[Diagnosis]:
-    for what in ("load", "store"):
+    """Sectors of which little is used; told last where they are few among all, as far as that is known."""
+    sectors = _values(counters, *_GLOBAL_SECTORS.values())
+    for what, counter in _GLOBAL_SECTORS.items():
         used = counters.value(f"global_{what}_efficiency")
         requests = counters.value(f"global_{what}_sectors_per_request")
         # One sector a request: few threads, or all at one address. There is nothing to bring together.
@@ -283,7 +286,18 @@ def _coalescing(counters: Counters) -> Iterator[Diagnosis]:
         if requests is not None:
             text += f", {requests:.1f} sectors a request"
             evidence[f"global_{what}_sectors_per_request"] = requests
-        yield Diagnosis("uncoalesced", text, evidence, 30.0 + 0.6 * (100.0 - used))
+        wasted = 100.0 - used
+        if sectors is not None and (whole := sum(sectors.values())) > 0:
+            text += f"; {_pct(100 * sectors[counter] / whole)} of the sectors of global memory are theirs"
+            evidence.update(sectors)
+            wasted *= sectors[counter] / whole
+        yield Diagnosis("uncoalesced", text, evidence, 30.0 + 0.6 * wasted if wasted >= WASTED_PCT else 10.0)
+
+
+_GLOBAL_SECTORS = {
+    "load": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "store": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+}
 
 
 def _issue(counters: Counters) -> Iterator[Diagnosis]:

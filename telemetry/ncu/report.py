@@ -24,7 +24,7 @@ from .container import Container, inspect
 from .counters import Counters, HotSpot, Metric
 from .errors import NcuError, bad_report, explain, timed_out
 from .launch import NO_VALUE, Instruction, Launch, base_unit, display_name, has_no_value
-from .metrics import ISSUED, PIPE, QUANTITIES, SEED, SETS, derive, normalise, stall_name
+from .metrics import QUANTITIES, SEED, SETS, derive, normalise, stall_name
 
 _MODULE = "ncu_report"
 _EXTRACT = Path(__file__).with_name("extract.py")
@@ -358,23 +358,3 @@ def _meta(launch: Launch, metric_set: str, tool: str, index: int) -> dict[str, A
     if metric_set:
         meta["set"] = metric_set
     return meta
-
-
-def trim(counters: Counters, *, names: Sequence[str] = (), hotspots: int = 100) -> Counters:
-    """Small enough to keep: our quantities, facts of the launch, sums of the samples, `names`, and the first
-    `hotspots`. It gives the same diagnosis, but for places among what was left out."""
-    keep = {*QUANTITIES, *names}
-    return replace(
-        counters,
-        metrics={
-            n: m
-            for n, m in counters.metrics.items()
-            if n in keep
-            or n.startswith("launch__")
-            or n == ISSUED
-            or PIPE.fullmatch(n)
-            or (n.startswith("smsp__pcsamp_") and not n.endswith("_not_issued"))
-        },
-        missing={n: why for n, why in counters.missing.items() if n in keep},
-        hotspots=counters.hotspots[:hotspots],
-    )
