@@ -286,11 +286,11 @@ def recordings_export(
 ) -> None:
     """Export a recording, for warpdeck or another tuner."""
     from ..core.model import CacheMode
-    from ..kernels.recordings import export_recording
+    from ..kernels.recordings import export_recording, recording_text
 
     mode = CacheMode(options.choice("--cache", cache, ("cold", "hot"))) if cache else None
     if str(target) == "-":
-        export_recording(recording, Path("/dev/stdout"), form, mode)
+        line(recording_text(recording, form, mode).rstrip("\n"))
     else:
         line(str(export_recording(recording, target, form, mode)))
 

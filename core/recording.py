@@ -393,16 +393,20 @@ def parse(path: Path, data: Mapping[str, Any]) -> Recording:
 
 def save(recording: Recording, path: Path) -> None:
     """Write atomically; a crash leaves the old file or none."""
-    text = json.dumps(to_json(recording), separators=(",", ":"), allow_nan=False).encode()
-    save_bytes(text, path, packed=True)
+    save_bytes(text(recording).encode(), path, packed=True)
 
 
-def save_bytes(text: bytes, path: Path, *, packed: bool) -> None:
+def text(recording: Recording) -> str:
+    """A recording's file, uncompressed."""
+    return json.dumps(to_json(recording), separators=(",", ":"), allow_nan=False)
+
+
+def save_bytes(data: bytes, path: Path, *, packed: bool) -> None:
     """Write a file atomically, gzip-compressed if `packed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as partial:
         # mtime 0: the same recording gives the same bytes
-        partial.write_bytes(gzip.compress(text, compresslevel=9, mtime=0) if packed else text)
+        partial.write_bytes(gzip.compress(data, compresslevel=9, mtime=0) if packed else data)
 
 
 def statuses(entries: Iterable[Entry]) -> dict[str, int]:

@@ -200,32 +200,39 @@ def import_recording(
     return target, loaded
 
 
-def export_recording(name: str, target: Path, form: str = "warpdeck", cache: CacheMode | None = None) -> Path:
-    """Write a recording to `target`: a file (compressed if it ends with .gz), or a folder to put it in.
+def recording_text(name: str, form: str = "warpdeck", cache: CacheMode | None = None) -> str:
+    """A recording as JSON, for warpdeck or another tuner.
 
     Args:
         name: Its id.
-        target: Where to.
         form: `warpdeck` (all that is known; a valid T4 file), `t4` (plain T4), `kernel-tuner` (its cache).
-        cache: Whose samples the last two write; None: cold, or the only ones there are.
+        cache: Whose samples the last two hold; None: cold, or the only ones there are.
 
     Raises:
         UsageError: an unknown id or form, or samples that it hasn't.
-        WarpdeckError: the file can't be written.
     """
     if form not in EXPORTS:
         raise UsageError(f"unknown format '{form}'; {near(form, EXPORTS)}")
-    source = find_recording(name)
-    path = target / f"{name}{EXPORTS[form]}" if target.is_dir() else target
-    recording = exchange.read(source)
-    if form == "warpdeck":
-        if cache is not None:
-            raise UsageError("the format warpdeck holds every cache mode: leave --cache out")
-        recordings.save(recording, path)
-        return path
+    recording = exchange.read(find_recording(name))
+    if form == "kernel-tuner":
+        return kernel_tuner_cache(recording, cache)
     if form == "t4":
-        text = json.dumps(t4_document(recording, cache), separators=(",", ":")) + "\n"
-    else:
-        text = kernel_tuner_cache(recording, cache)
-    recordings.save_bytes(text.encode(), path, packed=path.suffix == ".gz")
+        return json.dumps(t4_document(recording, cache), separators=(",", ":")) + "\n"
+    if cache is not None:
+        raise UsageError("the format warpdeck holds every cache mode: leave --cache out")
+    return recordings.text(recording)
+
+
+def export_recording(name: str, target: Path, form: str = "warpdeck", cache: CacheMode | None = None) -> Path:
+    """Write a recording to `target`: a file, or a folder to put it in; see `recording_text`.
+
+    It is compressed if the file's name ends with .gz, and warpdeck's own form always.
+
+    Raises:
+        UsageError: as `recording_text`.
+        WarpdeckError: the file can't be written.
+    """
+    text = recording_text(name, form, cache)
+    path = target / f"{name}{EXPORTS[form]}" if target.is_dir() else target
+    recordings.save_bytes(text.encode(), path, packed=path.suffix == ".gz" or form == "warpdeck")
     return path

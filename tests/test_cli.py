@@ -449,8 +449,10 @@ def test_recordings(isolated_home: Path, tmp_path: Path) -> None:
     mine = next(r for r in listed if r["id"] == "synthetic-softmax-classic-1024")
     assert mine["configs"] == 9 and mine["bundled"] is False and mine["gpu"] == "Synthetic GPU"
     assert warpdeck("recordings", "export", mine["id"], str(tmp_path)).returncode == 0
-    printed = warpdeck("recordings", "export", mine["id"], "-", "--format", "t4", cwd=tmp_path)
-    assert json.loads(printed.stdout)["results"] and not (tmp_path / "-").exists()
+    for form in ("warpdeck", "t4", "kernel-tuner"):
+        printed = warpdeck("recordings", "export", mine["id"], "-", "--format", form, cwd=tmp_path)
+        assert json.loads(printed.stdout)["cache" if form == "kernel-tuner" else "results"]
+        assert not (tmp_path / "-").exists()
     Path(mine["path"]).unlink()
     assert warpdeck("recordings", "import", str(tmp_path / Path(mine["path"]).name)).returncode == 0
     near = warpdeck("recordings", "export", "synthetic-softmax-clasic-1024", str(tmp_path))
