@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_support import warpdeck, write_recordings
+from cli_support import here, warpdeck, write_recordings
 
 from warpdeck.core.errors import ExitCode
 from warpdeck.telemetry.occupancy import occupancy
@@ -15,18 +15,18 @@ from warpdeck.telemetry.occupancy import occupancy
 
 def test_numbers_in_words_and_as_json() -> None:
     numbers = ("occupancy", "--cc", "9.0", "--registers", "42", "--threads", "256", "--shared", "1024")
-    said = warpdeck(*numbers)
+    said = here(*numbers)
     assert said.returncode == ExitCode.OK, said.stderr
     assert "62.5%" in said.stdout and "2 registers fewer a thread (40) → 6 blocks" in said.stdout
     assert "256 *" in said.stdout
-    document = json.loads(warpdeck(*numbers, "--json").stdout)
+    document = json.loads(here(*numbers, "--json").stdout)
     fit = occupancy((9, 0), 42, 256, 1024)
     assert (document["blocks"], document["limiter"]) == (fit.blocks, fit.limiter)
     assert document["next"][0]["registers"] == 40 and len(document["table"]) == 10
 
 
 def test_a_launch_that_fails_is_told() -> None:
-    said = warpdeck("occupancy", "--cc", "sm_90", "--registers", "255", "--threads", "512")
+    said = here("occupancy", "--cc", "sm_90", "--registers", "255", "--threads", "512")
     assert "the launch fails: registers" in said.stdout
 
 
@@ -41,7 +41,7 @@ def test_a_recorded_kernel(isolated_home: Path) -> None:
         "block_size=128",
         "--json",
     )
-    done = warpdeck(*recorded)
+    done = here(*recorded)
     assert done.returncode == ExitCode.OK, done.stderr
     document = json.loads(done.stdout)
     assert document["config"]["block_size"] == document["threads"] == 128
@@ -50,7 +50,7 @@ def test_a_recorded_kernel(isolated_home: Path) -> None:
 
 def test_a_compiled_kernel() -> None:
     pytest.importorskip("numba")
-    done = warpdeck("occupancy", "softmax", "--space", "classic", "--cc", "8.6", "--json")
+    done = here("occupancy", "softmax", "--space", "classic", "--cc", "8.6", "--json")
     assert done.returncode == ExitCode.OK, done.stderr
     document = json.loads(done.stdout)
     assert document["compute_capability"] == "8.6" and document["sm"]["warps"] == 48
@@ -69,7 +69,7 @@ def test_a_compiled_kernel() -> None:
     ],
 )
 def test_mistakes_are_usage_errors(arguments: tuple[str, ...], said: str) -> None:
-    done = warpdeck("occupancy", *arguments)
+    done = here("occupancy", *arguments)
     assert done.returncode == ExitCode.USAGE
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
 

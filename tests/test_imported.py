@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import warpdeck
+from cli_support import here, warpdeck
 from test_exchange import SAMPLES, cache, fixture, kt_row, row, t4, write
 
 import warpdeck as package
@@ -126,13 +126,13 @@ def test_recordings_of_ours_are_named_by_their_workload() -> None:
 
 
 def test_import_tune_and_export(isolated_home: Path, tmp_path: Path) -> None:
-    done = warpdeck("recordings", "import", str(space(tmp_path)), "--name", "a100", "--workload", "conv-2d")
+    done = here("recordings", "import", str(space(tmp_path)), "--name", "a100", "--workload", "conv-2d")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("recordings/a100-conv_2d-imported-as_recorded.t4.json.gz")
     assert "recorded on NVIDIA A100, 2023-12-22: 40 configurations (39 ok, 1 runtime_error)" in done.stderr
-    again = warpdeck("recordings", "import", str(space(tmp_path)), "--name", "a100", "--workload", "conv-2d")
+    again = here("recordings", "import", str(space(tmp_path)), "--name", "a100", "--workload", "conv-2d")
     assert again.returncode == ExitCode.USAGE and "exists already" in again.stderr
-    bundled = warpdeck("recordings", "import", str(space(tmp_path)), "--name", "h200")
+    bundled = here("recordings", "import", str(space(tmp_path)), "--name", "h200")
     assert bundled.returncode == ExitCode.USAGE and "give another --name" in bundled.stderr
 
     tuned = warpdeck(
@@ -164,10 +164,10 @@ def test_import_tune_and_export(isolated_home: Path, tmp_path: Path) -> None:
         ("warpdeck", "ours.t4.json.gz"),
     ):
         out = tmp_path / file
-        done = warpdeck("recordings", "export", recording_id, str(out), "--format", form)
+        done = here("recordings", "export", recording_id, str(out), "--format", form)
         assert done.returncode == 0, done.stderr
         assert len(exchange.read(out).entries) == 40
-    wrong = warpdeck("recordings", "export", recording_id, str(tmp_path), "--format", "csv")
+    wrong = here("recordings", "export", recording_id, str(tmp_path), "--format", "csv")
     assert wrong.returncode == ExitCode.USAGE and "unknown format 'csv'" in wrong.stderr
 
 
@@ -192,7 +192,7 @@ def test_a_foreign_file_is_tuned_as_it_lies(tmp_path: Path) -> None:
 def test_the_hubs_files_import_and_tune_quickly(name: str, agent: str) -> None:
     file = fixture(name)
     start = time.monotonic()
-    done = warpdeck("recordings", "import", str(file), "--name", "hub", "--device-name", "the hub's GPU")
+    done = here("recordings", "import", str(file), "--name", "hub", "--device-name", "the hub's GPU")
     assert done.returncode == 0, done.stderr
     imported = time.monotonic()
     done = warpdeck(

@@ -12,7 +12,7 @@ from typing import Any
 import fake_tools
 import pytest
 import synthetic
-from cli_support import warpdeck
+from cli_support import here
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -237,7 +237,7 @@ def test_profiles_survive_a_file_and_cuts_are_noticed(
 
 def test_profile_of_a_recorded_device(files: list[Path]) -> None:
     stored(files)
-    done = warpdeck("profile", "softmax", "--device", "recorded:test", "--json")
+    done = here("profile", "softmax", "--device", "recorded:test", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["schema_version"] == 1 and found["kernel"] == "softmax_rows"
@@ -251,7 +251,7 @@ def test_profile_of_a_recorded_device(files: list[Path]) -> None:
 
 def test_profile_in_words(files: list[Path]) -> None:
     stored(files)
-    done = warpdeck("profile", "softmax", "--device", "recorded:test", "--kernel", "x", "--invocation", "3")
+    done = here("profile", "softmax", "--device", "recorded:test", "--kernel", "x", "--invocation", "3")
     assert done.returncode == 0, done.stderr
     assert "shown as it was recorded: without --kernel, --invocation" in done.stderr
     for words in (
@@ -266,7 +266,7 @@ def test_profile_in_words(files: list[Path]) -> None:
 
 def test_a_configuration_has_its_seed_set(files: list[Path]) -> None:
     values = synthetic.add_counters(files[0])
-    done = warpdeck(
+    done = here(
         *("profile", "softmax", "--device", "recorded:test", "--size", "256", "--space", "classic"),
         *("--knob", "block_size=64,reg_cap=32", "--json"),
     )
@@ -278,7 +278,7 @@ def test_a_configuration_has_its_seed_set(files: list[Path]) -> None:
 def test_what_is_not_recorded_says_what_is(files: list[Path]) -> None:
     stored(files)
     arguments = ("profile", "softmax", "--device", "recorded:test", "--space", "classic")
-    done = warpdeck(*arguments, "--knob", "block_size=64")
+    done = here(*arguments, "--knob", "block_size=64")
     assert done.returncode == 2 and done.stdout == ""
     assert "block_size=64 reg_cap=0" in done.stderr and "a profile of block_size=128 reg_cap=0" in done.stderr
 
@@ -288,7 +288,7 @@ def test_a_stale_profile_says_so(files: list[Path]) -> None:
     old = replace(counters, meta={**counters.meta, "source_hash": "0" * 16})
     name = stored_counters.file_name("test", "softmax", "classic", "1024")
     stored_counters.save(old, files[0].parent / name)
-    done = warpdeck("profile", "softmax", "--device", "recorded:test")
+    done = here("profile", "softmax", "--device", "recorded:test")
     assert done.returncode == 0 and "source has changed since" in done.stderr
 
 
@@ -320,7 +320,7 @@ def test_mistakes_are_told_in_one_line(
 ) -> None:
     named = arguments[0].endswith((".ncu-rep", ".gz")) or "--device" in arguments
     device = () if named else ("--device", "recorded:test")
-    done = warpdeck("profile", *arguments, *device, cwd=tmp_path)
+    done = here("profile", *arguments, *device, cwd=tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
 
 
@@ -330,20 +330,20 @@ def test_mistakes_are_told_in_one_line(
 )
 def test_a_file_with_another_name_is_no_unknown_workload(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / name).write_bytes(b"anything")
-    done = warpdeck("profile", name, cwd=tmp_path)
+    done = here("profile", name, cwd=tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_recording_says_what_it_does_not_hold(files: list[Path]) -> None:
     stored(files)
     chosen = ("profile", "softmax", "--device", "recorded:test", "--json")
-    done = warpdeck(*chosen, "--metrics", "l2_hit_rate,gpc__cycles_elapsed.nonsense")
+    done = here(*chosen, "--metrics", "l2_hit_rate,gpc__cycles_elapsed.nonsense")
     found = json.loads(done.stdout)
     assert "not recorded" in found["missing"]["gpc__cycles_elapsed.nonsense"]
     assert "l2_hit_rate" not in found["missing"] and found["device"]["spec"] == "recorded:test"
-    done = warpdeck(*chosen, "--metric-set", "stalls")
+    done = here(*chosen, "--metric-set", "stalls")
     assert done.returncode == 0 and "the metric set full; stalls takes a CUDA GPU" in done.stderr
-    assert warpdeck(*chosen, "--metric-set", "full").stderr == ""
+    assert here(*chosen, "--metric-set", "full").stderr == ""
 
 
 def test_a_profile_is_kept_in_a_folder_that_was_not_there(files: list[Path], tmp_path: Path) -> None:
@@ -359,19 +359,19 @@ def test_impossible_time_limits_are_refused(limit: float) -> None:
 
 def test_a_report_is_shown_with_all_its_launches() -> None:
     report = str(fake_tools.DATA / "three_full.ncu-rep")
-    done = warpdeck("profile", report, "--json")
+    done = here("profile", report, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [x["kernel"] for x in found["launches"]] == ["saxpy", "softmax_rows", "spilling_gemm"]
     assert found["kernel"] == "spilling_gemm"  # the longest
-    words = warpdeck("profile", report).stdout
+    words = here("profile", report).stdout
     assert words.count("\nkernel ") == 2 and words.startswith("kernel saxpy")
 
 
 def test_without_a_gpu_cuda_devices_are_exit_code_3() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU here")
-    assert warpdeck("profile", "softmax", "--device", "cuda:0").returncode == 3
+    assert here("profile", "softmax", "--device", "cuda:0").returncode == 3
 
 
 def test_profile_from_python(files: list[Path]) -> None:
@@ -399,7 +399,7 @@ def rows_of(path: Path) -> tuple[str, list[dict[str, Any]]]:
 def test_the_phase_1_table_has_the_documents_columns(files: list[Path], tmp_path: Path) -> None:
     values = {"256": synthetic.add_counters(files[0], but=("64,32",)), "1024": {}}
     arguments = ("sweep", "softmax", "--device", "recorded:test", "--size", "256", "--size", "1024")
-    done = warpdeck(*arguments, "--counters", cwd=tmp_path)
+    done = here(*arguments, "--counters", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "wrote phase1_result.csv: 18 rows, 8 with counters" in done.stdout
     assert "10 of 18 rows have no counters" in done.stderr
@@ -428,7 +428,7 @@ def test_failed_configurations_are_rows_of_phase_1_and_not_of_phase_0(
     recording.save(replace(rec, entries={**rec.entries, "64,0": broken}), files[0])
     synthetic.add_counters(files[0])
     arguments = ("sweep", "softmax", "--device", "recorded:test", "--size", "256")
-    done = warpdeck(*arguments, "--counters", "--csv", str(tmp_path / "p1.csv"), "--json")
+    done = here(*arguments, "--counters", "--csv", str(tmp_path / "p1.csv"), "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["without_counters"] == 1 and len(found["rows"]) == 9 and found["csv"].endswith("p1.csv")
@@ -436,7 +436,7 @@ def test_failed_configurations_are_rows_of_phase_1_and_not_of_phase_0(
     (failed,) = [row for row in rows if row["ok"] == "False"]
     assert failed["time_ms_mean"] == "" and failed["reason"] == "timeout: no answer"
     assert (failed["block_size"], failed["reg_cap"], failed["matrix_size"]) == ("64", "0", "256")
-    done = warpdeck(*arguments, "--csv", str(tmp_path / "p0.csv"))
+    done = here(*arguments, "--csv", str(tmp_path / "p0.csv"))
     head, rows = rows_of(tmp_path / "p0.csv")
     assert head == PHASE0 and len(rows) == 8
     assert "8 rows, 1 failed configuration(s) left out" in done.stdout

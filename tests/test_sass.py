@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import warpdeck
+from cli_support import here
 
 from warpdeck.core.toolchain import ToolchainError
 from warpdeck.core.toolchain.disassembly import disassemble, find, parse
@@ -51,7 +51,7 @@ def test_what_is_no_cubin_is_told(tool: None) -> None:
 
 @pytest.mark.parametrize("variant", ["classic", "cuda"])
 def test_sass_names_lines_of_the_kernels_file(tool: None, variant: str) -> None:
-    done = warpdeck("sass", "softmax", "--variant", variant, "--json")
+    done = here("sass", "softmax", "--variant", variant, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     files = {Path(i["file"]).name for i in document["instructions"] if i["file"]}
@@ -61,8 +61,8 @@ def test_sass_names_lines_of_the_kernels_file(tool: None, variant: str) -> None:
 
 
 def test_sass_text_and_bad_input(tool: None) -> None:
-    done = warpdeck("sass", "softmax", "--variant", "classic")
+    done = here("sass", "softmax", "--variant", "classic")
     assert done.returncode == 0 and "classic.py:" in done.stdout and "EXIT" in done.stdout
-    assert warpdeck("sass", "softmax", "--cc", "nine").returncode == 2
-    assert warpdeck("sass", "softmax", "--cc", "3.0").returncode == 2
-    assert warpdeck("sass", "softmacks").returncode == 2
+    assert here("sass", "softmax", "--cc", "nine").returncode == 2
+    assert here("sass", "softmax", "--cc", "3.0").returncode == 2
+    assert here("sass", "softmacks").returncode == 2

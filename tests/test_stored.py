@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import warpdeck
+from cli_support import here
 
 from warpdeck.kernels.loader import BUNDLED, list_workloads, load_workload
 from warpdeck.kernels.stored import list_stored
@@ -20,14 +20,14 @@ def test_what_ships_is_listed_with_the_command_that_shows_it(isolated_home: Path
         mine = list_stored(name)
         assert {s.workload for s in mine} <= {name}
         assert {s.variant for s in mine if s.kind == "trace"} <= set(load_workload(name).variants)
-    words = warpdeck("recordings", "list").stdout
+    words = here("recordings", "list").stdout
     assert words.count("warpdeck trace ") + words.count("warpdeck profile ") == len(shipped)
 
 
 def test_a_workload_names_its_traces_and_profiles(isolated_home: Path) -> None:
-    words = warpdeck("workloads", "show", "gemm").stdout
+    words = here("workloads", "show", "gemm").stdout
     assert "traces on recorded:h200: " in words and "shown by: warpdeck profile gemm" in words
-    told = json.loads(warpdeck("workloads", "show", "gemm", "--json").stdout)["traces_and_profiles"]
+    told = json.loads(here("workloads", "show", "gemm", "--json").stdout)["traces_and_profiles"]
     assert {t["kind"] for t in told} == {"trace", "profile"}
 
 
@@ -38,8 +38,8 @@ def test_a_damaged_one_is_told_and_the_list_goes_on(isolated_home: Path, suffix:
     (folder / "mine-softmax-classic-1024.t4.json.gz").write_bytes(b"junk")
     bad = folder / f"mine-softmax-classic-1024.{suffix}"
     bad.write_bytes(b"junk")
-    done = warpdeck("recordings", "list", "--json")
+    done = here("recordings", "list", "--json")
     assert done.returncode == 0 and str(bad) in done.stderr
     listed = json.loads(done.stdout)["traces_and_profiles"]
     assert [x["path"] for x in listed if x["error"]] == [str(bad)]
-    assert warpdeck("workloads", "show", "softmax").returncode == 0
+    assert here("workloads", "show", "softmax").returncode == 0

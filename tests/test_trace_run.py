@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trace_synthetic
-from cli_support import warpdeck, write_recordings
+from cli_support import here, write_recordings
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import DEVICE
@@ -276,7 +276,7 @@ def test_a_trace_is_recorded_once_and_under_a_sound_name(recorded: Path) -> None
 def test_a_damaged_recording_is_one_plain_line(recorded: Path) -> None:
     path = recorded / "synthetic-softmax-classic-1024.wdtrace"
     path.write_bytes(path.read_bytes()[:100])
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION)
+    done = here("trace", "softmax", *DEVICE_OPTION)
     assert done.returncode == 2
     assert done.stderr.startswith("warpdeck: error: ") and done.stderr.count("\n") == 1
     assert path.name in done.stderr
@@ -293,7 +293,7 @@ def test_python_gives_a_timeline(recorded: Path) -> None:
 
 
 def test_the_document(recorded: Path) -> None:
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION, "--json")
+    done = here("trace", "softmax", *DEVICE_OPTION, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["schema_version"] == 1
@@ -311,7 +311,7 @@ def test_the_document(recorded: Path) -> None:
 
 
 def test_the_report_says_where_it_comes_from_and_what_it_costs(recorded: Path) -> None:
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION)
+    done = here("trace", "softmax", *DEVICE_OPTION)
     assert done.returncode == 0
     assert "recorded on Synthetic GPU, 2026-11-29; 16 of 1,024 CTAs, 64 warps" in done.stdout
     assert "tracing costs +1.00% (+0.50 to +1.50)" in done.stdout
@@ -323,7 +323,7 @@ def test_the_report_says_where_it_comes_from_and_what_it_costs(recorded: Path) -
 def test_what_was_dropped_comes_with_the_command_that_has_room(isolated_home: Path) -> None:
     folder = write_recordings(isolated_home)
     tracing.record(a_trace(loops={"capacity": 100}), folder, "synthetic")
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION)
+    done = here("trace", "softmax", *DEVICE_OPTION)
     assert done.returncode == 0
     dropped = 16 * 4 * (20 * 8 - 100)
     assert f"{dropped:,} events found no room and were dropped: `again`" in done.stderr
@@ -331,7 +331,7 @@ def test_what_was_dropped_comes_with_the_command_that_has_room(isolated_home: Pa
 
 def test_a_changed_source_is_told(isolated_home: Path) -> None:
     tracing.record(a_trace(source_hash="0" * 16), write_recordings(isolated_home), "synthetic")
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION)
+    done = here("trace", "softmax", *DEVICE_OPTION)
     assert done.returncode == 0
     assert "source has changed" in done.stderr
 
@@ -339,24 +339,24 @@ def test_a_changed_source_is_told(isolated_home: Path) -> None:
 @pytest.mark.parametrize("suffix", list(tracing.FORMATS))
 def test_every_format_is_written_and_read_back(recorded: Path, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"t{suffix}"
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION, "-o", str(file), "--json")
+    done = here("trace", "softmax", *DEVICE_OPTION, "-o", str(file), "--json")
     assert done.returncode == 0, done.stderr
     first = json.loads(done.stdout)
     assert first["files"] == [str(file)]
-    again = warpdeck("trace", str(file), "--json")
+    again = here("trace", str(file), "--json")
     assert again.returncode == 0, again.stderr
     second = json.loads(again.stdout)
     for before, after in zip(first["stages"], second["stages"], strict=True):
         assert before["name"] == after["name"] and before["count"] == after["count"]
         assert after["total_ns"] == pytest.approx(before["total_ns"], rel=1e-3)
-    assert warpdeck("trace", str(file)).returncode == 0
+    assert here("trace", str(file)).returncode == 0
 
 
 def test_a_saved_trace_is_converted(recorded: Path, tmp_path: Path) -> None:
     whole, table, back = (tmp_path / name for name in ("t.wdtrace", "t.csv", "back.wdtrace"))
-    assert warpdeck("trace", "softmax", *DEVICE_OPTION, "-o", str(whole)).returncode == 0
-    assert warpdeck("trace", str(whole), "-o", str(table)).returncode == 0
-    refused = warpdeck("trace", str(table), "-o", str(back))
+    assert here("trace", "softmax", *DEVICE_OPTION, "-o", str(whole)).returncode == 0
+    assert here("trace", str(whole), "-o", str(table)).returncode == 0
+    refused = here("trace", str(table), "-o", str(back))
     assert refused.returncode == 2 and "raw records" in refused.stderr
     assert not back.exists()
 
@@ -387,7 +387,7 @@ def test_a_saved_trace_is_converted(recorded: Path, tmp_path: Path) -> None:
 def test_errors_are_one_plain_line(
     recorded: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    done = warpdeck("trace", *arguments, *DEVICE_OPTION, cwd=tmp_path)
+    done = here("trace", *arguments, *DEVICE_OPTION, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr and done.stderr.count("\n") == 1
@@ -408,7 +408,7 @@ def test_files_that_are_no_traces(tmp_path: Path, suffix: str, content: bytes) -
 def test_a_trace_is_known_by_its_content(recorded: Path, tmp_path: Path, name: str) -> None:
     source = next(recorded.glob(f"*{tracing.SUFFIX}"))
     shutil.copy(source, tmp_path / name)
-    done = warpdeck("trace", name, "--json", cwd=tmp_path)
+    done = here("trace", name, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["events"] == tracing.read(source).events
 
@@ -430,7 +430,7 @@ def test_the_command_repeats_what_was_asked(isolated_home: Path) -> None:
         "warpdeck trace gemm --variant cuda --knob TILE_K=8,pad=0 --size 512 --ctas all --warps 0,2"
         " --cache hot --launch 1 --seed 7"
     )
-    done = warpdeck(*text.split()[1:], *DEVICE_OPTION)
+    done = here(*text.split()[1:], *DEVICE_OPTION)
     assert done.returncode == 2 and "no such option" not in done.stderr.lower()
 
 
@@ -440,7 +440,7 @@ def test_the_device_of_a_trace_without_one_is_unknown() -> None:
 
 
 def test_a_recording_says_which_options_it_has_no_use_for(recorded: Path) -> None:
-    done = warpdeck("trace", "softmax", *DEVICE_OPTION, "--ctas", "all", "--warps", "0", "--json")
+    done = here("trace", "softmax", *DEVICE_OPTION, "--ctas", "all", "--warps", "0", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["ctas"]["traced"] == 16
     assert done.stderr == (
         "warpdeck: warning: a recorded trace is shown as it was recorded: without --ctas, --warps\n"
