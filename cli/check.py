@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +55,7 @@ def check(
             help="Run a reference that a model wrote although no sandbox works here.",
         ),
     ] = False,
+    reference_limit: options.ReferenceLimit = None,
     seed: options.Seed = 0,
     allow_shared: options.AllowShared = False,
     as_json: options.Json = False,
@@ -68,8 +70,9 @@ def check(
 
     allow(allow_unsandboxed)
     if request is not None:
-        if workload is not None or variant is not None or space is not None or size:
-            raise UsageError("--request says what is run: leave WORKLOAD, --variant, --space and --size out")
+        if workload is not None or variant is not None or space is not None or size or reference_limit:
+            others = "WORKLOAD, --variant, --space, --size and --reference-limit"
+            raise UsageError(f"--request says what is run: leave {others} out")
         return _replay(request, device, seed, allow_shared, as_json)
     if workload is None:
         raise UsageError("which workload? `warpdeck workloads list` shows the bundled ones")
@@ -94,6 +97,8 @@ def check(
     else:
         loaded = load_workload(workload)
         implemented, chosen = implementation(loaded, variant, space)
+    if reference_limit is not None:
+        loaded = replace(loaded, reference_limit_s=reference_limit)
     opened = open_device(device, allow_shared=allow_shared)
     recorded = isinstance(opened, RecordedDevice) and opened.recordings(loaded.name, chosen.name)
     if device == "auto" and opened.info.recorded and not recorded and implemented.language == "cuda":

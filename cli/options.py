@@ -13,6 +13,8 @@ from ..core.errors import UsageError
 from . import names
 from .output import stdout_is_terminal
 
+MAX_SECONDS = 86_400  # of any time limit; more than a day is a mistake
+
 Workload = Annotated[
     str,
     typer.Argument(
@@ -56,6 +58,17 @@ Seed = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, max=2**32 - 1, help="Of everything drawn at random.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+ReferenceLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--reference-limit",
+        metavar="S",
+        min=0.1,
+        max=MAX_SECONDS,
+        help="Seconds that the reference may take for one draw of a case. [the workload's, else 300; 120 in a"
+        " sandbox]",
+    ),
+]
 AllowShared = Annotated[
     bool,
     typer.Option("--allow-shared", help="Measure although other processes use the GPU; labels the results."),
@@ -75,7 +88,6 @@ ReadOnly = Annotated[
     typer.Option("--readonly", help="Dashboard: refuse everything that changes a run, a session or a file."),
 ]
 
-MAX_SECONDS = 86_400  # of any time limit; more than a day is a mistake
 PROFILES = (".ncu-rep", ".counters.json.gz", ".counters.json")  # Nsight Compute's reports, and our profiles
 
 

@@ -97,6 +97,7 @@ def tune(
     research: own.Research = False,
     docs: own.Docs = None,
     show_graph: own.ShowGraph = False,
+    reference_limit: options.ReferenceLimit = None,
     allow_unsandboxed: own.AllowUnsandboxed = False,
     description: own.Description = None,
     signature: own.SignatureFile = None,
@@ -255,6 +256,7 @@ def _spec(agent: str, values: Mapping[str, Any], document: Mapping[str, Any], *,
         allow_shared=values["allow_shared"],
         explain=values["explain"],
         allow_unsandboxed=values["allow_unsandboxed"],
+        reference_limit_s=values["reference_limit"],
     )
 
 

@@ -24,11 +24,12 @@ LANGUAGES = {".py": "numba", ".cu": "cuda"}
 SINGLE_SPACE = "full"  # the space's name where a file has one variant and no [space.…]
 
 SOURCE_KEYS = ("entry", "restrictions", "file", "language")  # of the one variant, in the short form
-WORKLOAD_KEYS = ("name", "description", "tolerance", "default_size", *SOURCE_KEYS)
+WORKLOAD_KEYS = ("name", "description", "tolerance", "default_size", "reference_limit_s", *SOURCE_KEYS)
 VARIANT_KEYS = (
     *("name", "file", "language", "entry", "tolerance", "ladder", "precision"),
     *("restrictions", "knobs", "launch"),
 )
+MAX_REFERENCE_S = 86_400  # more than a day is a mistake
 ORIGIN_KEYS = ("description", "signature", "reference", "kernel", "cases", "launch", "tolerance", "checks")
 GENERATED = "generated"  # how the origin of a part begins that a model wrote: it runs in a sandbox
 MAX_REGISTERS = 255  # of a thread, on every CUDA device
@@ -137,6 +138,9 @@ def parse_workload(root: Table, folder: Path, trust: Trust, source_hash: Callabl
     default_size = head.get("default_size", int, "a positive whole number", 1024)
     if default_size < 1:
         raise head.error("default_size", "must be a positive whole number")
+    limit = head.get("reference_limit_s", (int, float), "a number of seconds")
+    if limit is not None and not 0 < limit <= MAX_REFERENCE_S:
+        raise head.error("reference_limit_s", f"must be more than 0 and at most {MAX_REFERENCE_S} seconds")
     origins = _origins(root)
     if trust is Trust.OWN and origins.get("reference", "").startswith(GENERATED):
         trust = Trust.GENERATED
@@ -158,6 +162,8 @@ def parse_workload(root: Table, folder: Path, trust: Trust, source_hash: Callabl
         floor_bytes=floor.expression("bytes", floor.data["bytes"], names) if "bytes" in floor else None,
         floor_flops=floor.expression("flops", floor.data["flops"], names) if "flops" in floor else None,
         default_size=default_size,
+        # A stranger's file doesn't say how long his code may run.
+        reference_limit_s=None if limit is None or trust is not Trust.OWN else float(limit),
     )
     _unique(root, "[[case]]", [c.name for c in workload.cases])
     for case in workload.cases:  # shapes and scalars must exist for each, and say which case if not

@@ -267,6 +267,8 @@ class _Run:
 
     def _bench(self, spec: RunSpec, device: Device, sampler: Sampler) -> Bench:
         workload = open_workload(spec.workload)
+        if spec.reference_limit_s is not None:
+            workload = replace(workload, reference_limit_s=spec.reference_limit_s)
         return Bench(
             workload,
             device,

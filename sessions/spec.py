@@ -38,6 +38,7 @@ class RunSpec:
             folder `workload` before anything else; None once it is whole.
         allow_unsandboxed: Run a model's host code although no sandbox works.
         origin: What `--from` named, if the run continues from it.
+        reference_limit_s: Seconds that the reference may take for one draw; None: the workload's own limit.
     """
 
     workload: str
@@ -59,6 +60,7 @@ class RunSpec:
     parts: Mapping[str, Any] | None = None
     allow_unsandboxed: bool = False
     origin: str | None = None
+    reference_limit_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers. Raises UsageError."""
@@ -66,9 +68,9 @@ class RunSpec:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
-        limit = self.time_limit_s
-        if limit is not None and not (math.isfinite(limit) and limit > 0):
-            raise UsageError(f"the time limit must be more than 0 seconds, not {limit}")
+        for what, limit in (("time", self.time_limit_s), ("reference's", self.reference_limit_s)):
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise UsageError(f"the {what} limit must be more than 0 seconds, not {limit}")
         if self.cache not in list(CacheMode):
             raise UsageError(f"cache must be cold or hot, not {self.cache!r}")
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from warpdeck.core import sandbox
 from warpdeck.core.check import (
     POOL,
     CheckPlan,
@@ -27,10 +28,11 @@ from warpdeck.core.check import (
     remote,
 )
 from warpdeck.core.errors import UsageError, VerificationError, WarpdeckError
-from warpdeck.core.model import Case, Role, Status
+from warpdeck.core.model import Case, Role, Status, Trust
 from warpdeck.core.space import SearchSpace
 from warpdeck.core.workload import Tolerance, Workload
 from warpdeck.kernels import list_workloads, load_workload
+from warpdeck.kernels.loader import FOREIGN
 
 
 def user_workload(folder: Path, reference: str, *, tolerance="{ rtol = 1e-4, atol = 1e-5 }", arguments=""):
@@ -441,6 +443,26 @@ def test_a_reference_that_crashes_or_never_ends_is_told(tmp_path, monkeypatch, b
     sound = load_workload("softmax")
     with plan(sound, sound.size_case(64)) as p:  # nobody else is concerned
         assert p.inputs(sound.size_case(64), 0)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_workload_or_whoever_runs_it_says_how_long_its_reference_may_take(tmp_path, foreign):
+    workload = user_workload(tmp_path, f"def reference(x):\n    {ENDLESS}")
+    file = tmp_path / "workload.toml"
+    file.write_text(file.read_text().replace('name = "user"', 'name = "user"\nreference_limit_s = 0.4'))
+    if foreign:  # a stranger's file has no say in it
+        (tmp_path / FOREIGN).touch()
+        workload = load_workload(tmp_path)
+        assert workload.trust is Trust.REMOTE and workload.reference_limit_s is None
+        if not sandbox.record()["isolated"]:
+            pytest.skip("no sandbox works here")
+        workload = replace(workload, reference_limit_s=0.4)
+    else:
+        workload = load_workload(tmp_path)
+    case = workload.size_case(64)
+    with pytest.raises(WarpdeckError, match=r"0\.4 s") as e, plan(workload, case) as p:
+        p.inputs(case, 0)
+    assert "reference.py" in str(e.value)
 
 
 def test_draws_that_are_asked_for_come_before_those_that_are_only_expected(tmp_path):

@@ -324,6 +324,9 @@ SHORT_FAULTS = [
     ('entry = "axpy"', 'entry = "axpy"\nfile = "other.cu"', "other.cu doesn't exist"),
     ('entry = "axpy"', 'entry = "axpy"\nfile = "../secret.cu"', "outside the workload's folder"),
     ('entry = "axpy"', 'entry = "axpy"\ndefault_size = 0', "default_size: must be a positive"),
+    ('entry = "axpy"', 'entry = "axpy"\nreference_limit_s = 0', "reference_limit_s: must be more than 0"),
+    ('entry = "axpy"', 'entry = "axpy"\nreference_limit_s = inf', "reference_limit_s: must be more than 0"),
+    ('entry = "axpy"', 'entry = "axpy"\nreference_limit_s = "9"', "must be a number of seconds"),
 ]
 
 FULL_FAULTS = [

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model import Trust
 from ..sandbox import Layer
-from ..sandbox.host_code import HostCode, HostCodeError
+from ..sandbox.host_code import CALL_LIMIT_S, HostCode, HostCodeError
 from ..workload import Workload
 
 
@@ -43,11 +43,12 @@ def functions_of(workload: Workload, layer: Layer | None = None) -> Functions:
     if not path.is_file():
         raise UsageError(f"{path} is missing; it must define reference(**arguments)")
     code = HostCode(path, layer=layer)
+    limit_s = workload.reference_limit_s or CALL_LIMIT_S
     try:
-        reference = code.function("reference")
+        reference = code.function("reference", limit_s)
         if reference is None:
             raise UsageError(f"{path}: no function reference(**arguments)")
-        others = [code.function(name) for name in ("operands", "scale", "make_inputs")]
+        others = [code.function(name, limit_s) for name in ("operands", "scale", "make_inputs")]
     except BaseException:
         code.close()
         raise

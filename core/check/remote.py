@@ -26,7 +26,7 @@ from .child import Mapped, Order
 from .drawer import Draw
 from .store import Store
 
-LIMIT_S = 300.0  # for one draw; what runs in a sandbox has limits of its own
+LIMIT_S = 300.0  # for one draw, unless the workload has another; in a sandbox every call has one
 _END_S = 1.0
 _server: ForkServer | None = None
 _server_lock = threading.Lock()
@@ -81,7 +81,7 @@ class Draws:
     def __init__(self, workload: Workload, cases: Sequence[Case], entropy: int, store: Store) -> None:
         self._path = workload.folder / "reference.py"
         foreign = workload.trust in (Trust.GENERATED, Trust.REMOTE)
-        self._limit_s = None if foreign else LIMIT_S
+        self._limit_s = None if foreign else workload.reference_limit_s or LIMIT_S
         layer = require() if foreign else None
         self._store = store
         self._found: dict[tuple[str, int], Draw | WarpdeckError] = {}  # arrays as `Mapped` until asked for
@@ -213,7 +213,8 @@ class Draws:
         self._server.reap(self._pid, kill=True)
         return UsageError(
             f"{self._path}: {what} took more than {self._limit_s:g} s and was stopped; does it end? NumPy on"
-            " whole arrays, or smaller cases, would be faster"
+            " whole arrays, or smaller cases, would be faster; --reference-limit, or reference_limit_s in"
+            " workload.toml, gives it longer"
         )
 
     def _death(self, what: str) -> UsageError:
