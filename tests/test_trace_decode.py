@@ -137,9 +137,29 @@ def test_a_full_row_counts_what_it_dropped_and_calls_nothing_mispaired() -> None
         *(("load", 0, 1, 0, 1), ("wait", 1, 2, 0, 0), ("compute", 0, 9, 1, 1)),
     ]
     assert np.isnan(timeline.marks.value).all() and timeline.marks.value.size == 1
-    assert timeline.slices.end_ns[0] == timeline.warps.end_ns[0]
+    assert timeline.slices.end_ns[[0, 2]] == pytest.approx(timeline.marks.time_ns[0])  # no record is later
     none = decode(builder.build(capacity=0))
     assert none.dropped == 8 and none.events == 0
+
+
+def test_what_ran_when_a_row_was_full_is_not_guessed() -> None:
+    """Neither total, percentiles nor longest waits count what the open ranges may have lasted."""
+    builder = Builder(STAGES)
+    with builder.warp(warps=2) as w:
+        w.begin("compute").step(100).issue("load", 1)
+        for i in range(100):
+            w.begin("wait", i).step(100).end("wait").step(100)
+        w.end("compute")
+    timeline = decode(builder.build(capacity=9))  # the last record is the begin of the fourth wait
+    compute, wait, load = (
+        next(s for s in summarise(timeline).stages if s.name == n) for n in ("compute", "wait", "load")
+    )
+    ghz = timeline.clock.ghz
+    assert (compute.count, wait.count, load.count) == (1, 4, 1) and timeline.dropped == 194
+    assert wait.total_ns == pytest.approx(3 * 110 / ghz) and wait.p50_ns == pytest.approx(110 / ghz)
+    assert wait.share < 0.02 and compute.share < 0.04 and load.total_ns == 0
+    longest = summarise(timeline).longest
+    assert [round(r.duration_ns * ghz) for r in longest] == [110, 110, 110]
 
 
 def test_a_warp_that_never_ended_ends_at_its_last_record() -> None:

@@ -77,7 +77,8 @@ class Chunk:
         self.raw_records = np.bincount(self.row[self.raw], minlength=rows.size)
         self.bits = flat[self.raw, 0]
         self.notes: list[str] = []
-        self.elsewhere = 0  # halves of async stages whose other half may be in a full row or an untraced warp
+        # Of async stages, whose other half may be in a full row or an untraced warp: issues, and all halves.
+        self.elsewhere, self.halves = np.zeros(0, np.int64), 0
         self.cycle = self._unwrapped(flat[:, 0])
 
     def _flat(self, cells: NDArray[np.uint64], rows: Ints) -> NDArray[np.uint32]:
@@ -188,7 +189,9 @@ class Chunk:
         unended = end_at < 0
         if unended.any():
             flags[unended] = 1
-            end = np.where(unended, self.last[row], self.cycle[end_at].astype(np.int64))
+            end = np.where(unended, self._known()[row], self.cycle[end_at].astype(np.int64))
+            at = np.searchsorted(begins, self.elsewhere)
+            end[at] = self.cycle[self.elsewhere]
         else:
             end = self.cycle[end_at]
         if self.forced.size:
@@ -206,6 +209,14 @@ class Chunk:
             flags,
             end_row,
         )
+
+    def _known(self) -> Ints:
+        """[rows] how far it is known what ran: to the warp's end, in a full row to its last record."""
+        final = self.starts + self.counts - 1
+        known = self.last.copy()
+        filled = self.full & (self.counts > 0)
+        known[filled] = self.cycle[final[filled]]
+        return known
 
     def _nested(self, kind: NDArray[np.uint8], name: Any, counts: Ints, at: Ints | None) -> NDArray[np.int32]:
         """Pair nested ranges; `at`: their positions among all records. Returns their levels."""
@@ -249,7 +260,8 @@ class Chunk:
         lone, unbegun = at[0][partner < 0], at[1][~paired]
         if asynchronous:
             excused = self._incomplete_ctas()
-            self.elsewhere += int(excused[self.row[lone]].sum() + excused[self.row[unbegun]].sum())
+            self.elsewhere = lone[excused[self.row[lone]]]
+            self.halves = self.elsewhere.size + int(excused[self.row[unbegun]].sum())
             unbegun = unbegun[~excused[self.row[unbegun]]]
         else:
             excused = self.full

@@ -32,8 +32,9 @@ Ints = NDArray[np.int64]
 def decode(raw: RawTrace) -> Timeline:
     """Decode a launch's trace. TraceError if the bytes can't be a trace.
 
-    Ranges without their own end are closed where their warp ends and flagged; they count as mispaired unless
-    the warp's row was full, or an async stage's other half may lie in a full row or an untraced warp.
+    Ranges without their own end are closed and flagged: where their warp ends, which counts as mispaired; of
+    a warp whose row was full at its last record, since what ran then is unknown; at its issue where an async
+    stage's other half may lie in a full row or an untraced warp.
     """
     validate(raw)
     rows = begun(raw)
@@ -64,7 +65,7 @@ def decode(raw: RawTrace) -> Timeline:
         parts.append(_timed(*chunk.decode(problems), conversion, part))
         raw_records[part] = chunk.raw_records
         notes += chunk.notes
-        elsewhere += chunk.elsewhere
+        elsewhere += chunk.halves
     each = np.arange(rows.size)
     warps = Warps(
         headers["cta"].astype(np.int32),

@@ -18,6 +18,7 @@ _WAITS = ("wait", "sync", "barrier", "stall")
 class Stage:
     """Ranges of one name. `total_ns` and percentiles are inclusive: what is nested in them counts too.
 
+    Percentiles leave out ranges without their own end, whose length isn't known, if there are others.
     `self_ns`: without what is nested in these ranges. `share`: of `self_ns` in all traced warps' lifetimes,
     so that the shares of nested stages add up. `imbalance_*`: the largest total over the mean one, among
     the warps (CTAs) that run the stage; 1 is even.
@@ -82,7 +83,8 @@ class Summary:
 
 
 def summarise(timeline: Timeline, *, longest: int = 10) -> Summary:
-    """Sum up. `longest` waits are those in stages named like one (wait, sync, barrier), else in any stage."""
+    """Sum up. `longest` waits are those in stages named like one (wait, sync, barrier), else in any stage; of
+    ranges with their own end, if there are any."""
     notes = timeline.notes
     if timeline.clock.reason:
         notes = (timeline.clock.reason, *notes)
@@ -145,7 +147,7 @@ def _stages(timeline: Timeline) -> Iterator[Stage]:
     for i, at in _by_stage(slices.stage, len(timeline.stages)):
         mine, row = duration[at], slices.row[at]
         alone = float(own[at].sum())
-        p50, p95 = np.percentile(mine, (50, 95))
+        p50, p95 = np.percentile(mine[_ended(slices, at)], (50, 95))
         yield Stage(
             timeline.stages[i],
             at.size,
@@ -157,6 +159,12 @@ def _stages(timeline: Timeline) -> Iterator[Stage]:
             _imbalance(mine, row),
             _imbalance(mine, cta_of[row]),
         )
+
+
+def _ended(slices: Slices, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these ranges have their own end; all, if none has."""
+    ended = slices.flags[at] & 1 == 0
+    return ended if ended.any() else ~ended
 
 
 def _nested(slices: Slices, duration: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -188,6 +196,7 @@ def _longest(timeline: Timeline, count: int) -> Iterator[Range]:
     at = np.flatnonzero(waits[slices.stage]) if waits.any() else np.arange(slices.stage.size)
     if not at.size:
         at = np.arange(slices.stage.size)
+    at = at[_ended(slices, at)]
     duration = (slices.end_ns - slices.start_ns)[at]
     if at.size > count:
         top = np.argpartition(-duration, count)[:count]
