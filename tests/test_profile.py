@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,15 @@ def files(isolated_home: Path) -> list[Path]:
     return synthetic.write(folder, load_workload("softmax"), "classic", [256, 1024])
 
 
+@cache
+def real_counters() -> Counters:
+    """Of a launch of softmax, read from the report: that takes a process."""
+    return read(fake_tools.DATA / "three_full.ncu-rep", metric_set="full")[1]
+
+
 def stored(files: list[Path], **config: int) -> Counters:
     """A profile of softmax at 1024, from a real report, beside the recordings."""
-    real = read(fake_tools.DATA / "three_full.ncu-rep", metric_set="full")[1]
+    real = real_counters()
     variant = load_workload("softmax").variants["classic"]
     meta = {
         **real.meta,
