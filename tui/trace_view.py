@@ -206,7 +206,7 @@ def slice_words(timeline: Timeline, index: int) -> list[str]:
         done = int(s.end_row[index])
         second += f" · completed by cta {timeline.warps.cta[done]} warp {timeline.warps.warp[done]}"
     if s.flags[index] & 1:
-        second += " · its end is missing: closed at the warp's end"
+        second += " · its end is missing, its length not known"
     return [first, second]
 
 

@@ -48,8 +48,8 @@ class Slices:
     """Ranges. `row` indexes `Warps`, `stage` names; sorted by row, then start, then depth.
 
     `kind`: 0 nested range, 1 token range, 2 async stage (from its issue to its completion; `row` is the
-    issuer's, `end_row` the completer's). `depth`: nesting depth of a nested range from 0. `flags`: 1 closed
-    by the end of the warp because its own end is missing.
+    issuer's, `end_row` the completer's). `depth`: nesting depth of a nested range from 0. `flags`: 1 its
+    own end is missing, and the end given here is where nothing more is known (see `decode`).
     """
 
     row: NDArray[np.int32]

@@ -410,7 +410,7 @@ async def test_mispaired_ranges_are_told_and_found(kit: Any) -> None:
         pane = console.screen.pane
         assert timeline.warps.warp[pane.row] == timeline.mispaired[1].warp
         await console.press("g", "j")
-        assert "its end is missing: closed at the warp's end" in console.text
+        assert "its end is missing, its length not known" in console.text
 
 
 async def test_warps_that_never_ended_are_marked(kit: Any) -> None:
