@@ -301,21 +301,19 @@ def version() -> str:
     return importlib.metadata.version("warpscope")
 
 
+COLUMNS = (
+    *("kernel", "tool", "untraced", "overhead", "interval", "events a warp", "events"),
+    *("bytes an event", "lost in half the room", "registers"),
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     argparse.ArgumentParser(description="our markers beside warpscope's").parse_args(arguments)
-    rows: list[list[Any]] = []
     subjects = chosen()
     with Bed() as bed:
         print(f"# Tracing beside warpscope on {bed.info['name']}, every warp of every CTA\n")
         for subject in subjects:
-            attempt(lambda subject=subject: rows.extend(compare(bed, *subject)))
-    markdown(
-        [
-            *("kernel", "tool", "untraced", "overhead", "interval", "events a warp", "events"),
-            *("bytes an event", "lost in half the room", "registers"),
-        ],
-        rows,
-    )
+            attempt(lambda subject=subject: markdown(COLUMNS, compare(bed, *subject)))
 
 
 if __name__ == "__main__":
