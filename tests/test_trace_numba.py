@@ -193,6 +193,54 @@ def test_without_a_pin_arithmetic_leaves_its_stage(compiled):
     assert not set(between) <= {0, 16}
 
 
+def test_a_vector_is_pinned_part_by_part(compiled):
+    text = dedent(
+        """
+        from numba import cuda, float32
+        from warpdeck.kernels.stages import pin, stage
+        def make():
+            def k(x, n):
+                a = cuda.float32x2(x[0], x[1])
+                for i in range(n):
+                    with stage("one", i):
+                        for _ in range(16):
+                            a = cuda.float32x2(a.x * float32(1.01) + float32(0.5), a.y * float32(1.02) + a.x)
+                        PIN
+                    with stage("two", i):
+                        a = cuda.float32x2(a.x * float32(3), a.y * float32(5) + float32(7))
+                x[0], x[1] = a.x, a.y
+            return k
+        """
+    )
+    pinned, free = (sass(compiled(text.replace("PIN", pin)).cubin) for pin in ("a = pin(a)", "pass"))
+    between = [sum("FFMA" in line for line in pinned[i:j]) for i, j in pairwise(clock_reads(pinned))]
+    assert 32 in between and len(pinned) <= len(free)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "int16", "complex64"])
+def test_other_numbers_can_be_pinned(compiled, kind):
+    """Half-precision arithmetic is CUDA C++ that Numba has compiled, and links untraced too."""
+    text = dedent(
+        f"""
+        from numba import cuda, complex64, float32, int16
+        from numba.cuda.bf16 import bfloat16
+        from numba.cuda.types import float16
+        {IMPORT}
+        def make():
+            def k(x, n):
+                a = {kind}(x[0])
+                mark("here")
+                a = a + a
+                a = pin(a)
+                x[1] = abs(a) if n < 0 else x[2]
+            return k
+        """
+    ).replace("abs(a)", "a.real" if kind == "complex64" else "float32(a)")
+    for trace in (False, True, False):
+        (info,) = compiled(text, trace).kernels.values()
+        assert info.local_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("marker", "fewest", "most"),
     [
@@ -267,7 +315,7 @@ def test_records_have_the_words_of_the_layout(compiled):
     [
         ('mark("a", 1.5)', "a stage's payload is a whole number, not float64"),
         ('value("a", x)', "value() records an integer or a float, not array"),
-        ("x = pin(x)", "pin() takes numbers of 32 or 64 bits"),
+        ("x = pin(x)", "pin() takes numbers of 16, 32 or 64 bits and vectors of these, not array"),
     ],
 )
 def test_what_a_record_cant_hold_is_refused(compiled, body, message):

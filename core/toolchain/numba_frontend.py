@@ -64,21 +64,27 @@ def to_ltoir(
     for entry, (function, options) in functions.items():
         fast = fast or options["fastmath"]
         signature = numba.void(*types, *([numba.uint64] * len(PARAMETERS) if entry in traced else []))
+        # NVVM fails on Numba's debug information on a trace's state, folded away here and there
+        # ("Symbol name with unsupported characters").
+        lineinfo = request.lineinfo and not request.trace
         with _architecture(request.cc):
             try:
-                pieces, _ = cuda.compile_all(
-                    function,
-                    signature,
-                    cc=request.cc,
-                    output="ltoir",
-                    abi="numba",
-                    device=False,
-                    # NVVM fails on Numba's debug information on a trace's state, folded away here and there
-                    # ("Symbol name with unsupported characters").
-                    lineinfo=request.lineinfo and not request.trace,
-                    fastmath=fast,
-                    launch_bounds=options["launch_bounds"],
-                )
+                while True:
+                    pieces, _ = cuda.compile_all(
+                        function,
+                        signature,
+                        cc=request.cc,
+                        output="ltoir",
+                        abi="numba",
+                        device=False,
+                        lineinfo=lineinfo,
+                        fastmath=fast,
+                        launch_bounds=options["launch_bounds"],
+                    )
+                    if not lineinfo or not any(map(_is_cuda, pieces)):
+                        break
+                    lineinfo = False  # NVVM links no code of CUDA C++ to it, half-precision arithmetic's say
+                    _forget_callees()
             except ImportError as error:
                 raise ToolchainError(missing(error)) from None
             except Exception as error:  # noqa: BLE001 - whatever Numba makes of a user's kernel
@@ -98,8 +104,20 @@ def _piece(piece: Any) -> tuple[str, bytes]:
     """One item of `compile_all`'s list: LTO-IR, or code that the kernel links."""
     if isinstance(piece, bytes | bytearray):
         return "ltoir", bytes(piece)
+    if _is_cuda(piece):
+        return str(piece.code_type), bytes(piece.code)
     kind = str(piece.kind)
     return {"lib": "library", "a": "library", "o": "object"}.get(kind, kind), bytes(piece.data)
+
+
+def _is_cuda(piece: Any) -> bool:
+    """Whether an item of `compile_all`'s list is CUDA C++ that Numba had compiled."""
+    return hasattr(piece, "code_type")
+
+
+def _forget_callees() -> None:
+    """Numba keeps what kernels call, with the debug information that it was first compiled with."""
+    importlib.import_module("numba.cuda.descriptor").cuda_target.target_context.cached_internal_func.clear()
 
 
 # -- the user's module ------------------------------------------------------------------------------

@@ -274,18 +274,24 @@ def settle(typing_context):
     return types.void(), codegen
 
 
+_REGISTERS = {"i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+
+
 @intrinsic
 def pin(typing_context, number):
     """The number itself, which the compiler can't move what computes or uses it across."""
     number = types.unliteral(number)
-    width = getattr(number, "bitwidth", 0)
-    registers = {16: "h", 32: "r", 64: "l"} if isinstance(number, types.Integer) else {32: "f", 64: "d"}
-    if not isinstance(number, types.Integer | types.Float) or width not in registers:
-        raise TypeError(f"pin() takes numbers of 32 or 64 bits and integers of 16, not {number}")
+    # Of a complex number, or one of CUDA's vectors, each part.
+    part = getattr(number, "underlying_float", getattr(number, "base_type", number))
+    if not isinstance(part, types.Number) or part.bitwidth not in (16, 32, 64):
+        raise TypeError(f"pin() takes numbers of 16, 32 or 64 bits and vectors of these, not {number}")
 
-    def codegen(context, builder, signature, args):
-        kind = args[0].type
-        assembly = _assembly("", kind, [kind], f"={registers[width]},0,~{{memory}}")
-        return builder.call(assembly, [args[0]])
+    def pinned(builder, value):
+        if isinstance(value.type, ir.LiteralStructType):
+            for i in range(len(value.type)):
+                value = builder.insert_value(value, pinned(builder, builder.extract_value(value, i)), i)
+            return value
+        assembly = _assembly("", value.type, [value.type], f"={_REGISTERS[str(value.type)]},0,~{{memory}}")
+        return builder.call(assembly, [value])
 
-    return number(number), codegen
+    return number(number), lambda context, builder, signature, args: pinned(builder, args[0])
