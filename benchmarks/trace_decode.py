@@ -7,7 +7,7 @@ to decode 10 million events a second; only rows whose nesting is broken, which a
 it. CPU seconds leave out what other programs took. The clocks' fit isn't in it: that takes 0.1 to 0.4 s a
 trace, whatever its size (a recorded trace has 17,000 to 28,000 readings of the clocks).
 
-Measured on two cores of a cloud Xeon that were busy with other work (load 5), Python 3.11, 10 million records:
+Measured on two cores of a cloud Xeon, busy with other work (load 5), Python 3.11, 10 million records:
 
 | shape | events per second | per CPU second |
 |---|---|---|
