@@ -282,8 +282,8 @@ def pin(typing_context, number):
     """The number itself, which the compiler can't move what computes or uses it across."""
     number = types.unliteral(number)
     # Of a complex number, or one of CUDA's vectors, each part.
-    part = getattr(number, "underlying_float", getattr(number, "base_type", number))
-    if not isinstance(part, types.Number) or part.bitwidth not in (16, 32, 64):
+    part: Any = getattr(number, "underlying_float", getattr(number, "base_type", number))
+    if not isinstance(part, types.Number) or getattr(part, "bitwidth", 0) not in (16, 32, 64):
         raise TypeError(f"pin() takes numbers of 16, 32 or 64 bits and vectors of these, not {number}")
 
     def pinned(builder, value):
