@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says nothing on a machine that does something else as well.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's background jobs; children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.set_threshold(50_000, 20, 20)  # at the usual 700 a sixth of the screens' tests was collecting garbage
 
 

@@ -280,6 +280,12 @@ def kernels_are_compiled_once(compiled_once: None) -> None:
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freezing what exists is for a process with one app: here every test's garbage would stay for good."""
+    monkeypatch.setattr("warpdeck.tui.app._freeze", lambda: None)
+
+
+@pytest.fixture(autouse=True)
 def words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was notified stays on the screen, however slow the machine is."""
     monkeypatch.setattr(Notification, "time_left", property(lambda self: 3600.0))
