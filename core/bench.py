@@ -58,7 +58,7 @@ class Bench:
         seed: of everything random here (inputs, drawn samples).
         sink: receives every event; None drops them.
         quiet: context in which the device measures (the NVML sampler pauses in it).
-        alive: called now and then while restrictions are applied to many products; may raise to end that.
+        alive: called every two seconds while restrictions are applied to many products; may raise.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class Bench:
 
         def progress(done: int, total: int) -> None:
             nonlocal told
-            alive()
             if time.monotonic() - told >= TELL_EVERY_S:
+                alive()
                 told = time.monotonic()
                 products = f"{self.space.cardinality:,} products of knobs"
                 text = f"applying the restrictions to {products}: {done / total:.0%} done"

@@ -279,6 +279,14 @@ class Evaluation:
         """What an empty event pair read beside these times; None where the clock is not event pairs."""
         return next((m.event_floor_ms for m in self.measurements if m.event_floor_ms is not None), None)
 
+    def verdict(self, case: str) -> dict[str, Any]:
+        """What results say of a case's check: `status` and `max_error`, None where there was none."""
+        found = next((c for c in self.checks if c.case == case), None)
+        return {
+            "status": str(found.status) if found else None,
+            "max_error": found.max_error if found else None,
+        }
+
     def measurement(self, case: str) -> Measurement | None:
         """The measurement of a case, if it was timed."""
         return next((m for m in self.measurements if m.case == case), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,15 +32,17 @@ FAR = 2.0  # but never beyond twice the best: what is that slow needs no second 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The best candidate on one case, from the paired samples (ms)."""
+    """The best candidate on one case, from the paired samples (ms); no times on a device that has none.
+    `verdict`: as `Evaluation.verdict`."""
 
     name: str
     params: Mapping[str, int]
-    median_ms: float
-    baseline_ms: float
-    speedup: Speedup
-    vendor_ms: float | None
-    floor_ms: float | None
+    median_ms: float | None = None
+    baseline_ms: float | None = None
+    speedup: Speedup | None = None
+    vendor_ms: float | None = None
+    floor_ms: float | None = None
+    verdict: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `cases`. Ratios: vendor's time / ours (over 1: faster than the vendor); floor / ours
@@ -50,12 +52,13 @@ class CaseResult:
             "params": dict(self.params),
             "median_ms": self.median_ms,
             "baseline_ms": self.baseline_ms,
-            "speedup": self.speedup.ratio,
-            "speedup_ci": _ci(self.speedup),
+            "speedup": self.speedup.ratio if self.speedup else None,
+            "speedup_ci": _ci(self.speedup) if self.speedup else None,
             "vendor_ms": self.vendor_ms,
-            "vendor_ratio": self.vendor_ms / self.median_ms if self.vendor_ms else None,
+            "vendor_ratio": self.vendor_ms / self.median_ms if self.vendor_ms and self.median_ms else None,
             "floor_ms": self.floor_ms,
-            "floor_ratio": self.floor_ms / self.median_ms if self.floor_ms else None,
+            "floor_ratio": self.floor_ms / self.median_ms if self.floor_ms and self.median_ms else None,
+            **self.verdict,
         }
 
 
@@ -105,7 +108,8 @@ class Result:
         best = None
         if self.best is not None:
             evaluation = self.best.evaluation
-            score = geomean([c.median_ms for c in self.cases]) if self.cases else None
+            medians = [c.median_ms for c in self.cases if c.median_ms is not None]
+            score = geomean(medians) if medians else None
             best = {
                 "candidate": evaluation.candidate.id,
                 "variant": evaluation.candidate.variant,
@@ -145,8 +149,8 @@ def _ci(speedup: Speedup) -> list[float | None]:
     return [x if math.isfinite(x) and x > 0 else None for x in (speedup.lo, speedup.hi)]
 
 
-def _mean_ratio(pairs: Sequence[tuple[float | None, float]]) -> float | None:
-    known = [a / b for a, b in pairs if a is not None]
+def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    known = [a / b for a, b in pairs if a is not None and b is not None]
     return geomean(known) if known and len(known) == len(pairs) else None
 
 
@@ -292,6 +296,7 @@ def rank(bench: Bench, evaluations: Sequence[Evaluation], limit: int) -> Result:
             speedup_of([paired]),
             vendor[case.name].median_ms if case.name in vendor else None,
             floors.get(case.name),
+            best.verdict(case.name),
         )
         for case, paired in zip(bench.cases, best_pairs, strict=True)
     ]
@@ -338,7 +343,9 @@ def _unranked(bench: Bench, baseline: Evaluation, worked: Sequence[Evaluation]) 
     """Of a device that times nothing."""
     if not worked:
         return Result(baseline)
-    return Result(baseline, Finalist(_latest(bench, worked), None, None, tied=False), finalists=(), tied=())
+    best = _latest(bench, worked)
+    cases = [CaseResult(case.name, case.params, verdict=best.verdict(case.name)) for case in bench.cases]
+    return Result(baseline, Finalist(best, None, None, tied=False), cases)
 
 
 def _knobs(candidate: Candidate) -> str:

@@ -179,7 +179,7 @@ def cases(state: RunState, document: Mapping[str, Any]) -> Html:
             ratio_text(case.get("floor_ratio")),
         )
         for case in (document["cases"] or ())[:CASES]
-        if isinstance(case, Mapping)
+        if isinstance(case, Mapping) and case.get("median_ms")
     ]
     if not rows:
         return Html()

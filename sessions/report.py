@@ -121,7 +121,7 @@ def _screened(store: SessionStore, state: RunState) -> dict[str, Any]:
             **_screened_speedup(state.baseline, best),
             "status": best.status,
         },
-        "cases": _screened_cases(state, best),
+        "cases": _screened_cases(state, best, evaluation),
         "tied": tied,
         "vendor_ratio": best.vendor_ratio,
         "floor_ratio": best.floor_ratio,
@@ -140,12 +140,13 @@ def _screened_speedup(baseline: Entry | None, best: Entry) -> dict[str, Any]:
     return {"speedup": ratio, "speedup_ci": [low, high]}
 
 
-def _screened_cases(state: RunState, best: Entry) -> list[dict[str, Any]]:
+def _screened_cases(state: RunState, best: Entry, evaluation: Evaluation | None) -> list[dict[str, Any]]:
     info, baseline = state.info, state.baseline
     cases = []
     for case in info.cases if info else ():
         median = best.medians_ms.get(case.name)
-        if median is None:
+        verdict = evaluation.verdict(case.name) if evaluation else {}
+        if median is None and not verdict.get("status"):
             continue
         base = baseline.medians_ms.get(case.name) if baseline else None
         vendor = info.vendor[case.name]["median_ms"] if info and case.name in info.vendor else None
@@ -156,12 +157,13 @@ def _screened_cases(state: RunState, best: Entry) -> list[dict[str, Any]]:
                 "params": dict(case.params),
                 "median_ms": median,
                 "baseline_ms": base,
-                "speedup": base / median if base else None,
+                "speedup": base / median if base and median else None,
                 "speedup_ci": [None, None],
                 "vendor_ms": vendor,
-                "vendor_ratio": vendor / median if vendor else None,
+                "vendor_ratio": vendor / median if vendor and median else None,
                 "floor_ms": floor,
-                "floor_ratio": floor / median if floor else None,
+                "floor_ratio": floor / median if floor and median else None,
+                **verdict,
             }
         )
     return cases

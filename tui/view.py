@@ -232,6 +232,8 @@ def _results(state: RunState, start: float) -> list[Line]:
             parts.append(f"{ratio(case['vendor_ratio'])} vs {vendor_name(state)}")
         if case.get("floor_ratio"):
             parts.append(f"floor {percent(case['floor_ratio'])}")
+        if not case.get("median_ms"):  # emulated: right or wrong
+            parts = [str(case.get("status") or "not checked")]
         lines.append(Line(state.t - start, "info", f"result, size {case.get('name')}: {', '.join(parts)}"))
     return lines
 
