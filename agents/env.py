@@ -36,8 +36,9 @@ class EpisodeConfig:
         matrix_size: A size, several to draw from, or None for every recorded size.
         max_steps: Steps until the episode is truncated.
         use_cupti: Fill the four counter slots: from the recording, or on a live device by Nsight Compute,
-            which runs once for each configuration and case (seconds). Where that fails they are zero,
-            `cupti_ok` in the info is False, and `cupti_reason` says why.
+            which runs (seconds) once a case for all of a space of up to 16 configurations, else once for
+            each. Where that fails they are zero, `cupti_ok` in the info is False, and `cupti_reason` says
+            why.
         use_nvml: Whether the observation has the four NVML slots.
         cupti_timeout_s: Seconds that one start of Nsight Compute may take.
         device: As `--device`: "auto", "cuda:0", "recorded:h200".

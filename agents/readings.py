@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # NVML's own averages move no faster than these. Utilisation and memory take 10 µs to read, the temperature
 # 400 µs; a full reading, which takes 50 ms, would cost as much as 40 steps.
 _FAST_S, _TEMPERATURE_S = 0.05, 2.0
+# A start of Nsight Compute costs as much as some ten configurations: spaces up to this size take one a case.
+_TOGETHER = 16
 
 
 class NvmlReader:
@@ -76,7 +78,8 @@ class CounterReading:
 class CounterReader:
     """Hardware counters of configurations, each read once on each case, whoever asks.
 
-    On a live device Nsight Compute runs in processes of its own, for seconds; a recording answers at once.
+    On a live device Nsight Compute runs in processes of its own, for seconds: once a case for all of a small
+    space, else once a configuration. A recording answers at once.
 
     Args:
         timeout_s: time limit of one start of Nsight Compute.
@@ -95,10 +98,12 @@ class CounterReader:
         return self._known[key]
 
     def _collect(self, task: Task, candidate: Candidate) -> CounterReading:
-        cache = task.bench.protocol.cache
+        bench = task.bench
+        configs = bench.configs() if len(bench.configs()) <= _TOGETHER else []
+        wanted = [candidate, *(c for c in map(bench.candidate, configs) if c.id != candidate.id)]
         try:
-            (found,) = task.bench.backend.counters(
-                [candidate], task.case, cache=cache, timeout_s=self._timeout_s
+            found, *_ = bench.backend.counters(
+                wanted, task.case, cache=bench.protocol.cache, timeout_s=self._timeout_s
             )
         except WarpdeckError as error:
             return CounterReading(reason=str(error))

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from warpdeck.agents.readings import CounterReader
+from warpdeck.agents.tasks import Task
+from warpdeck.api import open_bench
 from warpdeck.core.bench import performance_cases
 from warpdeck.core.devices import Device
 from warpdeck.core.devices.cuda import CudaDevice
@@ -159,6 +162,20 @@ def test_counters_are_read_once(device: Device) -> None:
         assert whole(backend.profile(candidates[:1], case, ProfileOptions(set="cheap")))
     finally:
         backend.close()
+
+
+def test_an_environment_reads_a_small_space_in_one_start(device: Device) -> None:
+    workload = load_workload("softmax")
+    case = workload.size_case(256)
+    with open_bench(workload, device, space="classic", sizes=[256]) as bench:
+        task, reader = Task("softmax", 256, case, bench), CounterReader(60.0)
+        candidates = [bench.candidate(config) for config in bench.configs()]
+        readings = [reader.read(task, candidate) for candidate in candidates]
+        read = whole(bench.backend.counters(candidates, case, cache=bench.protocol.cache))
+    assert [r.reason for r in readings if not r.ok] == []
+    assert {c.meta["shared_by"] for c in read} == {9}
+    for reading, counters in zip(readings, read, strict=True):
+        assert reading.values == tuple(counters.metrics[name].norm for name in SEED)
 
 
 # -- compute-sanitizer -------------------------------------------------------------------------------------
