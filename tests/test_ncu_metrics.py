@@ -242,6 +242,8 @@ def test_recorded_failures_are_recognised() -> None:
     assert "launched: saxpy, softmax_rows, spilling_gemm" in nothing.message
     program = explain(*_recorded("no_program"))
     assert program is not None and program.kind == "no_program" and "'./nosuch'" in program.message
+    held = explain(*_recorded("held"))  # by another start of the tool, which began later and went on
+    assert held is not None and held.kind == "counters_held" and "dcgmi" in held.remedy
     assert explain(*_recorded("bad_metric")) is None  # the rest was read: that metric is missing
     assert explain((DATA / "three_full.log").read_text(), 0) is None
     assert explain((DATA / "three_seed_metrics_stdout.csv").read_text(), 0) is None
