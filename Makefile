@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST_WORKERS ?= 2
+# One more than there are cores, since tests also wait for processes; at most 9.
+PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$(((n < 8 ? n : 8) + 1)))
 
 .DEFAULT_GOAL := help
 .PHONY: help tune test check lint types imports tests docs screenshots format soak clean
