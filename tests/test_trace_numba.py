@@ -325,6 +325,32 @@ def test_what_a_record_cant_hold_is_refused(compiled, body, message):
     assert message in str(error.value) and "kernel.py:5: k: " in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("decorator", "message"),
+    [
+        ("@cuda.jit(device=True)", "kernel.py:5: helper is a device function; markers belong in the kernel"),
+        (
+            "@cuda.jit",
+            "kernel.py:9: k: it calls a function that has stage markers; they belong in the kernel",
+        ),
+    ],
+)
+def test_markers_in_what_a_kernel_calls_are_refused(compiled, decorator, message):
+    text = f"""from numba import cuda
+{IMPORT}{decorator}
+def helper(x):
+    mark("a")
+def make():
+    def k(x, n):
+        mark("b")
+        helper(x)
+    return k
+"""
+    with pytest.raises(CompileError) as error:
+        compiled(text)
+    assert message in str(error.value)
+
+
 def test_tracing_a_kernel_without_markers_says_how_to_add_them(compiled):
 
     with pytest.raises(

@@ -299,7 +299,9 @@ def _numba_error(error: Exception, entry: str, file: str) -> CompileError:
     """Numba's message without its padding, with the user's line, which Numba itself often loses."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     found = _CALL.search(text)
-    if found:
+    if "Cannot bind" in text and PARAMETERS[0] in text:
+        message = "it calls a function that has stage markers; they belong in the kernel, around the call"
+    elif found:
         message = f"no implementation of {found[1].splitlines()[0]}"
         if re.search(r"Function\(<function (shared|local)\.array", text):
             message += " (the shape and type must be constants: numbers, globals or knobs)"
