@@ -118,7 +118,7 @@ def _run(*command: str, timeout: float = 10) -> tuple[int, str]:
 
 def _python() -> Check:
     detail = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    if "microsoft" in platform.release().lower():
+    if _wsl():
         detail += " (WSL2)"
     return Check("python", True, detail)
 
@@ -248,33 +248,43 @@ def _ptxas() -> Check:
         return Check("ptxas", False, what, f"only for traces that cost the least: {remedy}")
 
 
-def _counter_permission() -> Check:
+def _counter_permission(proc: Path = Path("/proc")) -> Check:
     name = "ncu counter permission"
     try:
-        text = Path("/proc/driver/nvidia/params").read_text()
+        text = (proc / "driver/nvidia/params").read_text()
     except OSError:
+        if _wsl():
+            how = "NVIDIA Control Panel, Developer, Manage GPU Performance Counters"
+            return Check(name, True, f"not known: under WSL2 it is Windows that permits ({how})")
         return Check(
             name, False, "no NVIDIA kernel driver here, so nothing to permit", "see the check 'driver'"
         )
-    restricted = "RmProfilingAdminOnly: 1" in text
-    administrator = os.geteuid() == 0 or _has_capability(21)  # CAP_SYS_ADMIN
-    if not restricted:
+    if "RmProfilingAdminOnly: 1" not in text:
         return Check(name, True, "counters are open to all users")
-    if administrator:
+    # Root in a container has neither unless it is told to.
+    if _has_capability(_CAP_SYS_ADMIN, proc) or _has_capability(_CAP_PERFMON, proc):
         return Check(name, True, "counters are for administrators only, and this is one")
     return Check(
         name,
         False,
         "counters are for administrators only (ncu will say ERR_NVGPUCTRPERM)",
-        "run as root, or load the driver with options nvidia NVreg_RestrictProfilingToAdminUsers=0",
+        "run as root (in a container with --cap-add=SYS_ADMIN), or load the driver with "
+        "options nvidia NVreg_RestrictProfilingToAdminUsers=0",
     )
 
 
-def _has_capability(bit: int) -> bool:
-    for row in Path("/proc/self/status").read_text().splitlines():
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+
+
+def _has_capability(bit: int, proc: Path) -> bool:
+    for row in (proc / "self/status").read_text().splitlines():
         if row.startswith("CapEff:"):
             return bool(int(row.split()[1], 16) >> bit & 1)
     return False
+
+
+def _wsl() -> bool:
+    return "microsoft" in platform.release().lower()
 
 
 def _sanitizer() -> Check:

@@ -79,6 +79,32 @@ def test_a_probe_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(checks) == set(probes.PROBES)
 
 
+@pytest.mark.parametrize(
+    ("restricted", "capabilities", "ok"),
+    [
+        (0, "0000000000000000", True),
+        (1, "0000000000000000", False),
+        (1, "00000000a80425fb", False),  # root in a container
+        (1, "000001ffffffffff", True),
+        (1, "0000004000000000", True),  # CAP_PERFMON alone
+    ],
+)
+def test_who_may_read_counters(tmp_path: Path, restricted: int, capabilities: str, ok: bool) -> None:
+    for name, text in (
+        ("driver/nvidia/params", f"EnableMSI: 1\nRmProfilingAdminOnly: {restricted}\n"),
+        ("self/status", f"Name:\tpython\nCapEff:\t{capabilities}\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    found = doctor._counter_permission(tmp_path)
+    assert found.ok is ok and (ok or "--cap-add=SYS_ADMIN" in found.remedy)
+
+
+def test_under_wsl_windows_permits_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.release", lambda: "5.15.153.1-microsoft-standard-WSL2")
+    assert "NVIDIA Control Panel" in doctor._counter_permission(tmp_path).detail
+
+
 def test_a_check_that_raises_is_a_finding() -> None:
     def broken() -> Check:
         raise RuntimeError("no such luck")
