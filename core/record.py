@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .bench import BASELINE_EVERY
 from .errors import WarpdeckError
-from .model import CacheMode, Candidate, Case, DeviceInfo, Evaluation, Status
+from .model import CacheMode, Candidate, Case, Config, DeviceInfo, Evaluation, Status
 from .ranking import identity
 from .recording import Entry, Recording, Series, config_key
 from .versions import versions
@@ -79,6 +79,26 @@ class _Tape:
         }
 
 
+class _Measuring:
+    """What the device's batches give: a tape a candidate, none for one that failed in any of them."""
+
+    def __init__(self, backend: LiveBackend, case: Case, warmup: int) -> None:
+        self._backend, self._case, self._warmup = backend, case, warmup
+        self.tapes: dict[str, _Tape] = {}
+        self.failed: dict[str, Evaluation] = {}
+        self.clock = ""
+
+    def measure(self, batch: Sequence[Candidate], number: int, samples: int) -> None:
+        """One batch of round `number`."""
+        found, self.clock = self._backend.rounds(batch, self._case, samples=samples, warmup=self._warmup)
+        for candidate, outcome in zip(batch, found, strict=True):
+            if isinstance(outcome, Evaluation):
+                self.failed[candidate.id] = outcome
+                self.tapes.pop(candidate.id, None)
+            elif candidate.id not in self.failed:
+                self.tapes.setdefault(candidate.id, _Tape()).add(outcome, number)
+
+
 def record(
     backend: LiveBackend,
     workload: Workload,
@@ -114,74 +134,37 @@ def record(
     chosen = workload.spaces[space]
     configs = chosen.configs(case.params)
     baseline = workload.baseline(space)
-    candidates = [workload.candidate(space, c) for c in configs]
-    progress("compile and check", 0, len(candidates))
-    evaluations = list(backend.admit([baseline, *candidates], case))
-    base_evaluation, evaluations = evaluations[0], evaluations[1:]
-    if base_evaluation.status is not Status.OK:
+    progress("compile and check", 0, len(configs))
+    base, *evaluations = backend.admit([baseline, *(workload.candidate(space, c) for c in configs)], case)
+    if base.status is not Status.OK:
         raise WarpdeckError(
             f"the baseline {dict(baseline.config)} of '{workload.name}' failed on case {case.name}:"
-            f" {base_evaluation.status}: {base_evaluation.message}"
+            f" {base.status}: {base.message}"
         )
-    failed: dict[str, Evaluation] = {}
-    leaders: dict[Any, Candidate] = {}
-    leader_of: dict[str, Candidate] = {}
-    for evaluation in evaluations:
-        candidate = evaluation.candidate
-        if evaluation.status is not Status.OK:
-            failed[candidate.id] = evaluation
-        else:
-            leader_of[candidate.id] = leaders.setdefault(identity(evaluation), candidate)
-    tapes: dict[str, _Tape] = {}
-    clock = ""
-
-    def measure(batch: Sequence[Candidate], number: int, samples: int) -> None:
-        nonlocal clock
-        found, clock = backend.rounds(batch, case, samples=samples, warmup=warmup)
-        for candidate, outcome in zip(batch, found, strict=True):
-            if isinstance(outcome, Evaluation):
-                failed[candidate.id] = outcome
-                tapes.pop(candidate.id, None)
-            elif candidate.id not in failed:
-                tapes.setdefault(candidate.id, _Tape()).add(outcome, number)
-
-    distinct = list(leaders.values())
-    progress("screen", 0, len(distinct))
-    measure(_shuffled(distinct, rng), 0, SCREEN)
-    screened, tapes = tapes, {}
-    medians = {key: float(np.median(np.concatenate(t.ms[CacheMode.COLD]))) for key, t in screened.items()}
-    limit = GIVE_UP * min(medians.values(), default=np.inf)
-    slow = {key for key, ms in medians.items() if ms > limit}
-    kept = [c for c in distinct if c.id not in slow and c.id not in failed]
+    leaders: dict[Any, Candidate] = {}  # of the candidates that are one binary, the first
+    leader_of = {
+        e.candidate.id: leaders.setdefault(identity(e), e.candidate)
+        for e in evaluations
+        if e.status is Status.OK
+    }
+    measuring = _Measuring(backend, case, warmup)
+    progress("screen", 0, len(leaders))
+    slow = _screened(measuring, _shuffled(list(leaders.values()), rng))
+    kept = [c for c in leaders.values() if c.id not in slow and c.id not in measuring.failed]
     vendor = _Tape()
     for number in range(rounds):
         progress("rounds", number, rounds)
         order = _shuffled(kept, rng)
         for start in range(0, max(len(order), 1), BASELINE_EVERY):
-            measure([baseline, *order[start : start + BASELINE_EVERY]], number, per_round)
+            measuring.measure([baseline, *order[start : start + BASELINE_EVERY]], number, per_round)
         vendor.add(backend.vendor_round(case, samples=per_round), number)
-    if baseline.id in failed:
-        raise WarpdeckError(f"the baseline failed while recording: {failed[baseline.id].message}")
+    if baseline.id in measuring.failed:
+        raise WarpdeckError(f"the baseline failed while recording: {measuring.failed[baseline.id].message}")
     progress("rounds", rounds, rounds)
-
-    series = {key: tape.series() for key, tape in tapes.items()}
-    marked = {key: screened[key].series() for key in slow if key in screened}
     entries: dict[str, Entry] = {}
     for config, evaluation in zip(configs, evaluations, strict=True):
-        candidate = evaluation.candidate
-        leader = leader_of.get(candidate.id, candidate)
-        problem = failed.get(leader.id) or failed.get(candidate.id)
-        measured = series.get(leader.id) or marked.get(leader.id) or {}
-        entries[config_key(config)] = Entry(
-            config=dict(config),
-            status=problem.status if problem else Status.OK,
-            message=problem.message if problem else "",
-            series={} if problem else measured,
-            resources=evaluation.resources,
-            early_stop=leader.id in slow,
-            same_as=config_key(leader.config) if leader.id != candidate.id else None,
-            compile_s=round(evaluation.compile_s, 4),
-        )
+        leader = leader_of.get(evaluation.candidate.id, evaluation.candidate)
+        entries[config_key(config)] = _entry(config, evaluation, leader, measuring, slow.get(leader.id))
     return Recording(
         name=name,
         workload=workload.name,
@@ -193,7 +176,7 @@ def record(
         device=backend.info,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         protocol={
-            "clock": clock,
+            "clock": measuring.clock,
             "rounds": rounds,
             "samples": rounds * per_round,
             "warmup": warmup,
@@ -208,9 +191,9 @@ def record(
         baseline=Entry(
             dict(baseline.config),
             Status.OK,
-            series=series[baseline.id],
-            resources=base_evaluation.resources,
-            compile_s=round(base_evaluation.compile_s, 4),
+            series=measuring.tapes[baseline.id].series(),
+            resources=base.resources,
+            compile_s=round(base.compile_s, 4),
         ),
         vendor_name=workload.vendor_name,
         vendor=vendor.series(),
@@ -221,3 +204,31 @@ def record(
 
 def _shuffled(candidates: Sequence[Candidate], rng: np.random.Generator) -> list[Candidate]:
     return [candidates[i] for i in rng.permutation(len(candidates))]
+
+
+def _screened(measuring: _Measuring, candidates: Sequence[Candidate]) -> dict[str, _Tape]:
+    """The tapes of those that are hopeless after a few samples; of the others the samples are dropped."""
+    measuring.measure(candidates, 0, SCREEN)
+    tapes, measuring.tapes = measuring.tapes, {}
+    medians = {key: float(np.median(np.concatenate(t.ms[CacheMode.COLD]))) for key, t in tapes.items()}
+    limit = GIVE_UP * min(medians.values(), default=np.inf)
+    return {key: tapes[key] for key, ms in medians.items() if ms > limit}
+
+
+def _entry(
+    config: Config, evaluation: Evaluation, leader: Candidate, measuring: _Measuring, slow: _Tape | None
+) -> Entry:
+    """What became of a configuration. `leader`: the candidate that was measured for all with its binary;
+    `slow`: its samples, if it was given up."""
+    problem = measuring.failed.get(leader.id) if evaluation.status is Status.OK else evaluation
+    tape = measuring.tapes.get(leader.id) or slow
+    return Entry(
+        config=dict(config),
+        status=problem.status if problem else Status.OK,
+        message=problem.message if problem else "",
+        series=tape.series() if tape and not problem else {},
+        resources=evaluation.resources,
+        early_stop=slow is not None,
+        same_as=config_key(leader.config) if leader.id != evaluation.candidate.id else None,
+        compile_s=round(evaluation.compile_s, 4),
+    )
