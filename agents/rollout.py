@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..telemetry.whole import whole
 from .base import Control, EventSink, NullControl, Stop
 from .env import EpisodeConfig, KernelOptimizationEnv
 from .observation import COUNTERS, KERNELS, NVML
-from .tasks import TaskSet, tasks_of
+from .tasks import Task, TaskSet, tasks_of
 
 STEP_FILE = "phase3_rollout.csv"
 EPISODE_FILE = "phase3_episode_summary.csv"
@@ -172,17 +172,8 @@ def rollout(
                 for _ in range(config.episodes_per_case):
                     (control or NullControl()).check()
                     number = len(episodes)
-                    seed = config.seed + number
-                    observation, info = env.reset(
-                        seed=seed, options={"kernel": task.kernel, "size": task.size}
-                    )
-                    head = {"episode_id": number, "episode_seed": seed}
-                    rows: list[dict[str, Any]] = []
-                    done = False
-                    while not done:
-                        observation, reward, terminated, truncated, info = env.step(act(observation))
-                        rows.append(_step_row(head, len(rows), info, reward))
-                        done = terminated or truncated
+                    head = {"episode_id": number, "episode_seed": config.seed + number}
+                    rows = _episode(env, task, head, act)
                     steps += rows
                     episodes.append(_episode_row(head, rows, config, use_nvml))
                     if sink is not None:
@@ -201,6 +192,24 @@ def rollout(
     finally:
         if owned:
             tasks.close()
+
+
+def _episode(
+    env: KernelOptimizationEnv,
+    task: Task,
+    head: Mapping[str, Any],
+    act: Callable[[NDArray[np.float32]], NDArray[np.int64]],
+) -> list[dict[str, Any]]:
+    """The rows of an episode's steps."""
+    options = {"kernel": task.kernel, "size": task.size}
+    observation, _ = env.reset(seed=head["episode_seed"], options=options)
+    rows: list[dict[str, Any]] = []
+    done = False
+    while not done:
+        observation, reward, terminated, truncated, info = env.step(act(observation))
+        rows.append(_step_row(head, len(rows), info, reward))
+        done = terminated or truncated
+    return rows
 
 
 def _step_row(head: Mapping[str, Any], step: int, info: Mapping[str, Any], reward: float) -> dict[str, Any]:

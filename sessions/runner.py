@@ -393,32 +393,7 @@ class _Run:
         )
         if (device.recorded or device.emulated) and spec.device == "auto":
             self._message("info", f"no CUDA GPU here; {device.label}")
-        slow = slow_warning(workload, bench.cases) if device.emulated else None
-        if slow is not None:
-            self._message("warning", slow)
-        notes: list[str] = []
-        trusts = {workload.trust, *(variant.trust for variant in workload.variants.values())}
-        if spec.agent == "llm" or trusts & {Trust.GENERATED, Trust.REMOTE}:
-            isolation = sandbox.record()
-            self._store.set_header({"sandbox": isolation})
-            if not isolation["isolated"]:
-                notes.append("code of others runs without a sandbox here")
-                self._message("warning", notes[-1])
-        if workload.generated_reference:
-            checks = workload.origins.get("checks", "nothing cross-checked it")
-            notes.append(f"generated reference ({workload.generated_reference}): {checks}")
-            self._message("warning", notes[-1])
-        if isinstance(bench.backend, RecordedBackend):
-            if bench.backend.stale:
-                cases = ", ".join(bench.backend.stale)
-                self._message(
-                    "warning", f"recorded from another version of the kernel's source: case {cases}"
-                )
-            notes += bench.backend.notes
-            for text in bench.backend.notes:
-                self._message("info", text)
-            if bench.backend.nvml:
-                self._log.sink(Kind.SAMPLE, bench.backend.nvml)
+        notes = self._cautions(spec, bench)
         self._log.sink(
             Kind.START,
             {
@@ -445,6 +420,37 @@ class _Run:
         )
         if bench.vendor_ready:  # else as soon as it is, between two evaluations
             bench.vendor()
+
+    def _cautions(self, spec: RunSpec, bench: Bench) -> list[str]:
+        """Say what a reader of the numbers should know; what belongs to every result is returned."""
+        workload, backend = bench.workload, bench.backend
+        slow = slow_warning(workload, bench.cases) if bench.device.emulated else None
+        if slow is not None:
+            self._message("warning", slow)
+        notes: list[str] = []
+        trusts = {workload.trust, *(variant.trust for variant in workload.variants.values())}
+        if spec.agent == "llm" or trusts & {Trust.GENERATED, Trust.REMOTE}:
+            isolation = sandbox.record()
+            self._store.set_header({"sandbox": isolation})
+            if not isolation["isolated"]:
+                notes.append("code of others runs without a sandbox here")
+                self._message("warning", notes[-1])
+        if workload.generated_reference:
+            checks = workload.origins.get("checks", "nothing cross-checked it")
+            notes.append(f"generated reference ({workload.generated_reference}): {checks}")
+            self._message("warning", notes[-1])
+        if isinstance(backend, RecordedBackend):
+            if backend.stale:
+                cases = ", ".join(backend.stale)
+                self._message(
+                    "warning", f"recorded from another version of the kernel's source: case {cases}"
+                )
+            notes += backend.notes
+            for text in backend.notes:
+                self._message("info", text)
+            if backend.nvml:
+                self._log.sink(Kind.SAMPLE, backend.nvml)
+        return notes
 
     def _sample(self, snapshot: Any) -> None:
         with suppress(WarpdeckError):  # the run's own events will say so
