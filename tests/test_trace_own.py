@@ -5,6 +5,7 @@ It is built with nvcc and linked to a stand-in for the CUDA runtime, whose launc
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import subprocess
@@ -17,8 +18,9 @@ import trace_synthetic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from warpdeck.core.errors import WarpdeckError
 from warpdeck.core.toolchain.sources import TRACE_INCLUDE
-from warpdeck.core.tracing import document, read
+from warpdeck.core.tracing import convert, document, read
 from warpdeck.telemetry.trace import layout, store
 from warpdeck.telemetry.trace.decode import decode
 from warpdeck.telemetry.trace.errors import TraceError
@@ -112,7 +114,7 @@ int cudaMemcpyFromSymbol(void *to, const void *, size_t n, size_t, int) {
 int cudaGetDeviceProperties(void *about, int) { std::strcpy((char *)about, "NVIDIA Imitation"); return 0; }
 int cudaGetDeviceProperties_v2(void *about, int device) { return cudaGetDeviceProperties(about, device); }
 int cudaGetDevice(int *device) { *device = 0; return 0; }
-int cudaDeviceGetAttribute(int *value, int which, int) { *value = which == 13 ? 1980000 : 3; return 0; }  // kHz
+int cudaDeviceGetAttribute(int *value, int which, int) { *value = which == 13 ? 1980000 : 3; return 0; }
 int cudaFuncSetAttribute(const void *, int, int) { return 0; }
 int cudaDeviceSynchronize() { return std::getenv("FAULT") ? 700 : 0; }
 const char *cudaGetErrorString(int) { return "an illegal memory access was encountered"; }
@@ -267,6 +269,36 @@ def test_damaged_rows_give_one_error(tmp_path: Path, data: st.DataObject) -> Non
     assert "\n" not in str(found.value)
 
 
+@given(st.data())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nonsense_with_a_right_checksum_is_refused_or_shown(tmp_path: Path, data: st.DataObject) -> None:
+    """What another program, or memory that something else overwrote, may hold."""
+    whole = dumped(trace_synthetic.loops(2, 2, 3, "mixed"))
+    start = 20 + struct.unpack_from("<I", whole, 16)[0]
+    body = np.frombuffer(whole[20:], np.uint8).copy()
+    words = body[start - 20 :][: (body.size - start + 20) // 4 * 4].view("<u4")
+    word = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 2**31, 2**32 - 1]))
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, words.size - 1), word), max_size=8)):
+        words[at] = value
+    for at, bit in data.draw(
+        st.lists(st.tuples(st.integers(0, words.size - 1), st.integers(0, 31)), max_size=8)
+    ):
+        words[at] ^= np.uint32(1 << bit)
+    path = tmp_path / "t.wdtrace"
+    path.write_bytes(
+        whole[:12] + struct.pack("<I", zlib.crc32(body.tobytes())) + whole[16:20] + body.tobytes()
+    )
+    try:
+        timeline = read(path)
+    except WarpdeckError as error:
+        assert "\n" not in str(error)
+        return
+    json.dumps(document(timeline), allow_nan=False)
+    for suffix in (".pftrace", ".json", ".csv", ".wdtrace"):
+        convert(path, timeline, tmp_path / f"o{suffix}")
+        assert read(tmp_path / f"o{suffix}").events == timeline.events
+
+
 @pytest.mark.parametrize(
     "sizes",
     [(2, 64, 1, 0), (2, 72, 1, 0), (1 << 39, 1 << 39, 0, 0), (0, 64, 0, 5), (2, 80, 2, 1), (0, 1, 0, 0)],
@@ -277,4 +309,15 @@ def test_sizes_that_the_file_doesnt_have_are_refused(tmp_path: Path, sizes: tupl
     path = tmp_path / "t.wdtrace"
     path.write_bytes(struct.pack("<8sIII", store.MAGIC, 2, zlib.crc32(body), len(head)) + body)
     with pytest.raises(TraceError, match="rows and readings"):
+        store.load(path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(tmp_path: Path, value: str) -> None:
+    head = (
+        f'{{"rows":0,"row_bytes":64,"capacity":0,"anchors":0,"stages":["a"],"meta":{{"x":{value}}}}}'.encode()
+    )
+    path = tmp_path / "t.wdtrace"
+    path.write_bytes(struct.pack("<8sIII", store.MAGIC, 2, zlib.crc32(head), len(head)) + head)
+    with pytest.raises(TraceError, match="JSON head"):
         store.load(path)

@@ -128,6 +128,7 @@ def _parse(data: bytes) -> RawTrace:
         stages, meta = document["stages"], document["meta"]
         if not isinstance(meta, dict) or not all(isinstance(s, str) for s in stages):
             raise TypeError
+        json.dumps(meta, allow_nan=False)  # no number is infinite or none: other formats hold no such
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TraceError("corrupt: its JSON head isn't a trace's") from None
     require_sound(meta)
