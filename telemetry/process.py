@@ -37,6 +37,61 @@ class Ended:
         return self.code is None
 
 
+class Running:
+    """A command in a session of its own. A context manager: at its end all that it started is gone.
+
+    Args:
+        command: what to run.
+        environment: all of its environment; what looks like a secret is left out.
+        log: file for its stdout and stderr.
+        folder: the working directory.
+
+    Raises OSError if it can't be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        folder: Path | None = None,
+    ) -> None:
+        self._mark = secrets.token_hex(16)
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**without_secrets(environment), _MARK: self._mark},
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    def wait(self, timeout_s: float) -> Ended:
+        """Its end, by itself or, `timeout_s` from now, by us. `Ended.output`: the log's last megabyte."""
+        started = time.monotonic()
+        code: int | None = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(timeout_s)
+        finally:
+            left = self.close()
+        return Ended(code, _tail(self._log), time.monotonic() - started, left)
+
+    def close(self) -> tuple[int, ...]:
+        """End it and all that it started; returns the processes that are still there."""
+        return _end(self._process, self._mark)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def run(
     command: Sequence[str],
     *,
@@ -45,36 +100,8 @@ def run(
     log: Path,
     folder: Path | None = None,
 ) -> Ended:
-    """Run a command in a session of its own; afterwards all that it started is gone.
-
-    Args:
-        command: what to run.
-        environment: all of its environment; what looks like a secret is left out.
-        timeout_s: when to kill it.
-        log: file for its stdout and stderr, which `Ended.output` holds too (its last megabyte).
-        folder: the working directory.
-
-    Raises OSError if it can't be started.
-    """
-    mark = secrets.token_hex(16)
-    started = time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**without_secrets(environment), _MARK: mark},
-            cwd=folder,
-            start_new_session=True,
-        )
-    code: int | None = None
-    try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(timeout_s)
-    finally:
-        left = _end(process, mark)
-    return Ended(code, _tail(log), time.monotonic() - started, left)
+    """Run a command to its end, or for `timeout_s`. For the other arguments see `Running`."""
+    return Running(command, environment=environment, log=log, folder=folder).wait(timeout_s)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> tuple[int, ...]:

@@ -22,7 +22,11 @@ log = pathlib.Path({log!r})
 number = len(log.read_text().splitlines()) if log.exists() else 0
 with log.open("a") as file:
     file.write(json.dumps({{"arguments": arguments, "environment": dict(os.environ)}}) + "\\n")
-spec = json.loads(pathlib.Path(arguments[-1]).read_text()) if arguments[-1].endswith("spec.json") else {{}}
+spec = {{}}
+if arguments[-1].endswith("spec.json"):  # as the program waits for it
+    while not os.path.exists(arguments[-1]):
+        time.sleep(0.005)
+    spec = json.loads(pathlib.Path(arguments[-1]).read_text())
 report = arguments[arguments.index("--export") + 1] if "--export" in arguments else None
 
 def mark(items, complete=True, fault=None):

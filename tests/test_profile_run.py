@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -105,6 +107,15 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
     return install
 
 
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the folders of runs are made."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
 def profile(
     made: tuple[LiveProfiler, Any, list[Candidate]], candidates: list[Candidate] | None = None, **more: Any
 ) -> list[Counters | NcuFailure]:
@@ -144,10 +155,11 @@ def test_the_command_asks_for_what_was_wanted(tmp_path: Path) -> None:
     assert options["--target-processes"] == "application-only"
     assert "sm__warps_active.avg.pct_of_peak_sustained_active" in options["--metrics"]
     assert "sm__throughput" not in options["--metrics"]  # ten passes instead of two
+    assert options["--section-folder"] == str(tmp_path / "tmp" / "sections")  # which stays empty
     full, _ = run.metric_set("full")
     line = run.command(Path("ncu"), ["p"], Path("r"), chosen=full, sources=[Path("/a"), Path("/b")])
     assert line[line.index("--cache-control") + 1] == "all"
-    assert line[line.index("--set") + 1] == "full"
+    assert line[line.index("--set") + 1] == "full" and "--section-folder" not in line
     assert line[line.index("--import-source") + 1] == "yes"
     assert line[line.index("--source-folders") + 1] == "/a,/b"
 
@@ -253,7 +265,7 @@ def test_a_program_of_ones_own_is_profiled_without_secrets_too(
     log = tool("sys.exit(0)")
     chosen, _ = run.metric_set("seed")
     environment = dict(os.environ) if given else None
-    run.collect(["true"], tmp_path / "r.ncu-rep", chosen=chosen, environment=environment)
+    run.Start(["true"], tmp_path / "r.ncu-rep", chosen=chosen, environment=environment).finish(30)
     (start,) = starts(log)
     assert "MY_TOKEN" not in start["environment"] and "PATH" in start["environment"]
 
@@ -322,13 +334,39 @@ def test_hangs_are_not_waited_for_without_end(
 
 
 def test_what_failed_its_checks_is_not_profiled(
-    made: tuple[LiveProfiler, Any, list[Candidate]], tool: Callable[[str], Path]
+    made: tuple[LiveProfiler, Any, list[Candidate]], tool: Callable[[str], Path], runs: Path
 ) -> None:
-    log = tool(ALL_OK)
+    tool(ALL_OK)
     profiler, case, every = made
     found = profiler.profile([Evaluation(every[0], Status.INCORRECT, "y is wrong")], case, ProfileOptions())
     assert isinstance(found[0], NcuFailure) and "y is wrong" in found[0].reason
-    assert found[0].exit_code is ExitCode.VERIFICATION and not log.exists()
+    assert found[0].exit_code is ExitCode.VERIFICATION
+    assert not marked_processes(runs) and not list(runs.iterdir())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_tool_starts_while_candidates_are_checked(
+    made: tuple[LiveProfiler, Any, list[Candidate]], tool: Callable[[str], Path], runs: Path, fails: bool
+) -> None:
+    log = tool(ALL_OK)
+    profiler, case, every = made
+
+    def checked() -> Iterator[Evaluation]:
+        give_up = time.monotonic() + 30
+        while not log.exists() and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert log.exists()
+        yield from (Evaluation(c, Status.OK) for c in every)
+        if fails:
+            raise WorkerFault(Status.RUNTIME_ERROR, "the device is lost")
+
+    if fails:
+        with pytest.raises(WorkerFault, match="is lost"):
+            profiler.profile(checked(), case, ProfileOptions())
+    else:
+        found = profiler.profile(checked(), case, ProfileOptions())
+        assert [type(f) for f in found] == [Counters] * len(every)
+    assert len(starts(log)) == 1 and not marked_processes(runs) and not list(runs.iterdir())
 
 
 # -- what the tool may do instead -------------------------------------------------------------------------
@@ -419,7 +457,7 @@ def test_nothing_that_a_run_started_stays(tmp_path: Path, tool: Callable[[str], 
     report = tmp_path / "work" / "r.ncu-rep"
     report.parent.mkdir()
     started = time.monotonic()
-    outcome = run.collect(["true"], report, chosen=chosen, timeout_s=1.0 if hang else 30)
+    outcome = run.Start(["true"], report, chosen=chosen).finish(1.0 if hang else 30)
     assert time.monotonic() - started < 10
     if hang:
         assert outcome.failure is not None and outcome.failure.kind == "timeout" and outcome.report is None
@@ -473,7 +511,8 @@ def test_the_program_itself_tells_that_there_is_no_driver(
     info = KernelInfo("saxpy", 8, 0, 0, 0, 0, 64)
     launches = {case.name: (Launch("saxpy", (1, 1, 1), (32, 1, 1)),)}
     code = Code("k", "saxpy", Compiled("cuda", (9, 0), b"cubin", {"saxpy": info}, "hash"), launches)
-    with Program(0, [Item(code, case, description)], invocation=1, limit_s=30) as program:
+    with Program(0) as program:
+        program.give([Item(code, case, description)], invocation=1, limit_s=30)
         folder = program.folder
         assert program.marker is None and program.progress == -1
         ended = process.run(
@@ -483,3 +522,12 @@ def test_the_program_itself_tells_that_there_is_no_driver(
     assert ended.code == 3, ended.output
     assert marker is not None and not marker.complete and "CUDA" in marker.fault
     assert not folder.exists()
+
+
+def test_a_program_whose_owner_is_gone_does_not_wait(tmp_path: Path) -> None:
+    owner = subprocess.Popen(["true"])
+    owner.wait()
+    with Program(0) as program:
+        line = [str(owner.pid) if a == str(os.getpid()) else a for a in program.command]
+        ended = process.run(line, environment=program.environment, timeout_s=60, log=tmp_path / "log")
+        assert ended.code == 3 and program.marker is None, ended.output

@@ -159,9 +159,9 @@ class CudaBackend:
     def profile(
         self, candidates: Sequence[Candidate], case: Case, options: ProfileOptions
     ) -> list[Counters | NcuFailure]:
-        """Check what isn't checked yet, then run Nsight Compute over all. See `Backend.profile`."""
+        """Check what isn't checked yet while Nsight Compute starts. See `Backend.profile`."""
         profiler = LiveProfiler(self.info, self._workload, self._session, self._codes)
-        return profiler.profile(self.admit(candidates, case), case, options)
+        return profiler.profile(self.evaluate_many(candidates, [case], None), case, options)
 
     def counters(
         self,

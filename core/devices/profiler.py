@@ -6,9 +6,10 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ...telemetry.ncu import report, run
@@ -53,18 +54,21 @@ class LiveProfiler:
         self._codes = codes
 
     def profile(
-        self, evaluations: Sequence[Evaluation], case: Case, options: ProfileOptions
+        self, evaluations: Iterable[Evaluation], case: Case, options: ProfileOptions
     ) -> list[Counters | NcuFailure]:
-        """Counters of every candidate that evaluated `ok`, in order; the reason for every other."""
-        subjects = [self._subject(evaluation, case) for evaluation in evaluations]
+        """Counters of every candidate that evaluated `ok`, in order; the reason for every other.
+
+        Nsight Compute starts before the evaluations are asked for, so that these may be made meanwhile.
+        """
         try:
             starts = _Starts(self._info, self._workload, self._session, case, options)
         except NcuError as error:
+            subjects = [self._subject(evaluation, case) for evaluation in evaluations]
             return [s.result or NcuFailure.of(s.candidate, error) for s in subjects]
-        pending = [s for s in subjects if s.result is None]
-        if pending and starts.has_roofline:
-            starts.measure_peaks()
-        starts.run(pending)
+        with starts:
+            subjects = [self._subject(evaluation, case) for evaluation in evaluations]
+            if pending := [s for s in subjects if s.result is None]:
+                starts.run(pending)
         return [s.result for s in subjects if s.result is not None]
 
     def _subject(self, evaluation: Evaluation, case: Case) -> _Subject:
@@ -79,8 +83,27 @@ class LiveProfiler:
             return _Subject(candidate, result=failure)
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A start of Nsight Compute whose program waits for its work; a context manager that ends both."""
+
+    program: Program
+    report: Path
+    tool: run.Start
+
+    def __enter__(self) -> _Begun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tool.close()
+        self.program.close()
+
+
 class _Starts:
-    """As many starts of Nsight Compute as it takes: one, unless a candidate brings it down."""
+    """As many starts of Nsight Compute as it takes: one, unless a candidate brings it down.
+
+    A context manager. Where it needn't wait for the peaks to be measured, the first start begins at once.
+    """
 
     def __init__(
         self,
@@ -93,19 +116,38 @@ class _Starts:
         self._info, self._workload, self._case, self._options = info, workload, case, options
         self._chosen, self._counters = run.metric_set(options.set, options.metrics)
         self._session = session
-        self._description = session.describe(case, (0,))
         files = [v.file for v in workload.variants.values()]
         self._folders = list(dict.fromkeys([workload.folder, *(file.parent for file in files)]))
         self._hangs = 0
         self._start_facts: dict[str, Any] = {}  # what the last start took, and how many it was for
         self._peaks: dict[str, float] = {}
+        self._roofline = "peak_dram_bytes_per_s" in self._chosen.quantities
+        self._ahead = None if self._roofline else self._begin()
 
-    @property
-    def has_roofline(self) -> bool:
-        """Whether what is collected has a place under the device's peaks."""
-        return "peak_dram_bytes_per_s" in self._chosen.quantities
+    def __enter__(self) -> _Starts:
+        return self
 
-    def measure_peaks(self) -> None:
+    def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            with self._ahead:
+                self._ahead = None
+
+    def _begin(self) -> _Begun:
+        program = Program(int(self._info.spec.partition(":")[2] or 0))
+        report = program.folder / f"report{run.SUFFIX}"
+        tool = run.Start(
+            program.command,
+            report,
+            chosen=self._chosen,
+            counters=self._counters,
+            cache=str(self._options.cache),
+            capability=self._info.compute_capability,
+            sources=self._folders,
+            environment=program.environment,
+        )
+        return _Begun(program, report, tool)
+
+    def _measure_peaks(self) -> None:
         """Measure the roofs, before Nsight Compute starts. Where that fails they are the theoretical ones."""
         handle = None
         try:
@@ -120,6 +162,8 @@ class _Starts:
 
     def run(self, subjects: Sequence[_Subject]) -> None:
         """Fill in every subject's result."""
+        if self._roofline:
+            self._measure_peaks()
         pending = list(subjects)
         while pending and self._hangs < _MOST_HANGS:
             before = len(pending)
@@ -137,24 +181,15 @@ class _Starts:
                 subject.result = NcuFailure(subject.candidate, "timeout", told, "profile it alone")
 
     def _start(self, subjects: Sequence[_Subject]) -> None:
-        items = [Item(s.code, self._case, self._description) for s in subjects if s.code is not None]
+        described = self._session.describe(self._case, (0,))
+        items = [Item(s.code, self._case, described) for s in subjects if s.code is not None]
         options = self._options
-        spec = self._info.spec.partition(":")[2]
-        limit = options.timeout_s + _GRACE_S
-        with Program(int(spec or 0), items, invocation=options.invocation, limit_s=limit) as program:
-            target = program.folder / f"report{run.SUFFIX}"
+        begun, self._ahead = self._ahead or self._begin(), None
+        with begun:
+            program = begun.program
             with self._session.timing():  # counters are no good beside a context that is created
-                outcome = run.collect(
-                    program.command,
-                    target,
-                    chosen=self._chosen,
-                    counters=self._counters,
-                    cache=str(options.cache),
-                    timeout_s=options.timeout_s,
-                    capability=self._info.compute_capability,
-                    sources=self._folders,
-                    environment=program.environment,
-                )
+                program.give(items, invocation=options.invocation, limit_s=options.timeout_s + _GRACE_S)
+                outcome = begun.tool.finish(options.timeout_s)
             marker, at, failure = program.marker, program.progress, outcome.failure
             found: list[Counters] = []
             if outcome.report is not None:

@@ -45,7 +45,8 @@ def sanitize(
     device = int(info.spec.partition(":")[2] or 0)
     found = []
     for tool in tools:
-        with Program(device, items, invocation=0, limit_s=timeout_s + _GRACE_S) as program:
+        with Program(device) as program:
+            program.give(items, invocation=0, limit_s=timeout_s + _GRACE_S)
             report = sanitizer.run(
                 tool,
                 program.command,

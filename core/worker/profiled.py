@@ -1,6 +1,9 @@
-"""The program that Nsight Compute or compute-sanitizer runs: `python -m warpdeck.core.worker.profiled SPEC`.
+"""The program that Nsight Compute or compute-sanitizer runs:
+`python -m warpdeck.core.worker.profiled DEVICE OWNER SPEC`.
 
-One context, no CUPTI, no hold on the stream. Each item of the specification (JSON) loads a cubin, fills its
+It opens a context on CUDA's device DEVICE and waits until the file SPEC is there, or the process OWNER is
+not: starting takes longer than the work, so that it starts while its candidates are still being checked. One
+context, no CUPTI, no hold on the stream. Each item of the specification (JSON) loads a cubin, fills its
 case's buffers, launches as often as comes before the wanted launch, and makes that one between
 cuProfilerStart and cuProfilerStop, which are what a tool started with profiling off reacts to. An item may
 fail alone; a lost context ends the run. The last act is the completion marker: without it, whatever the tool
@@ -14,8 +17,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +35,8 @@ from .faults import WorkerFault
 from .gpu import Gpu, Operation, check
 
 _LOST = 3
+_OPEN_S = 120  # to open a context
+_POLL_S = 0.005
 
 
 class Plain:
@@ -102,15 +109,15 @@ class Program:
     """One run over the items of a specification.
 
     Args:
-        spec: `device` (CUDA's ordinal), `invocation` (launches of each candidate before the wanted one),
+        gpu: with an open context.
+        spec: `invocation` (launches of each candidate before the wanted one),
             `cases` {key: {arguments, seeds}}, `items` [{code, cubin (a file), entries (symbols), language,
             key, draw, launches}], `progress` (a file for the number of the item at work).
     """
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, gpu: Gpu, spec: Mapping[str, Any]) -> None:
         self._spec = spec
-        self._gpu = Gpu(int(spec["device"]))
-        self._gpu.open()
+        self._gpu = gpu
         self._bound: tuple[str, Plain] | None = None
 
     def run(self) -> tuple[list[dict[str, Any]], bool]:
@@ -167,23 +174,41 @@ class Program:
         return self._bound[1]
 
 
-def main(path: Path) -> int:
+def given(path: Path, owner: int) -> dict[str, Any] | None:
+    """The specification, once it is there; None if its owner ended before."""
+    while not path.exists():
+        try:
+            os.kill(owner, 0)
+        except ProcessLookupError:
+            return None
+        time.sleep(_POLL_S)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def main(device: int, owner: int, path: Path) -> int:
     """Run a specification; returns the process' exit code: 0 if the context lived to the end."""
-    spec = json.loads(path.read_text(encoding="utf-8"))
+    marker: dict[str, Any] = {"complete": False, "items": [], "fault": None}
+    gpu: Gpu | None = None
+    code = _LOST
+    signal.alarm(_OPEN_S)
+    try:
+        gpu = Gpu(device)
+        gpu.open()
+    except WorkerFault as fault:
+        marker["fault"] = {"status": str(fault.status), "message": fault.message}
+    signal.alarm(0)
+    spec = given(path, owner)
+    if spec is None:
+        return code
     # Should the tool and whoever started it be gone, a hung kernel must not hold the GPU for ever.
     signal.alarm(max(1, math.ceil(spec["limit_s"])))
-    marker: dict[str, Any] = {"complete": False, "items": [], "fault": None}
-    code = 0
-    try:
-        program = Program(spec)
+    if gpu is not None:
+        program = Program(gpu, spec)
         marker["items"], alive = program.run()
         if alive:
             program.close()
+            code = 0
         marker["complete"] = True
-        code = 0 if alive else _LOST
-    except WorkerFault as fault:
-        marker["fault"] = {"status": str(fault.status), "message": fault.message}
-        code = _LOST
     target = Path(spec["marker"])
     temporary = target.with_suffix(".part")
     temporary.write_text(json.dumps(marker), encoding="utf-8")
@@ -192,4 +217,4 @@ def main(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))

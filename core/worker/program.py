@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -49,28 +50,46 @@ class Marker:
     fault: str = ""
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WarpdeckError(
+            f"{tempfile.gettempdir()}: can't hold a profiling run's files: {error.strerror}; set TMPDIR"
+        ) from None
+
+
 class Program:
     """A folder with all that one run of `profiled` needs; a context manager that removes it.
 
+    The program may start before it is given its work: it opens its context meanwhile.
+
     Args:
         device: CUDA's ordinal.
-        items: in the order in which they run; those of one case together.
-        invocation: launches of each candidate before the one that counts.
-        limit_s: after which the program ends itself, whoever else has died.
 
-    Raises WarpdeckError if the folder can't be written.
+    Raises WarpdeckError if the folder can't be made.
     """
 
-    def __init__(self, device: int, items: Sequence[Item], *, invocation: int, limit_s: float) -> None:
-        try:
+    def __init__(self, device: int) -> None:
+        self._device = device
+        with _told():
             self.folder = make_folder(Path(tempfile.gettempdir()), _PREFIX)
-            self._write(device, items, invocation, limit_s)
-        except OSError as error:
-            raise WarpdeckError(
-                f"{tempfile.gettempdir()}: can't hold a profiling run's files: {error.strerror}; set TMPDIR"
-            ) from None
 
-    def _write(self, device: int, items: Sequence[Item], invocation: int, limit_s: float) -> None:
+    def give(self, items: Sequence[Item], *, invocation: int, limit_s: float) -> None:
+        """Its work.
+
+        Args:
+            items: in the order in which they run; those of one case together.
+            invocation: launches of each candidate before the one that counts.
+            limit_s: after which the program ends itself, whoever else has died.
+
+        Raises WarpdeckError if the folder can't be written.
+        """
+        with _told():
+            self._write(items, invocation, limit_s)
+
+    def _write(self, items: Sequence[Item], invocation: int, limit_s: float) -> None:
         listed: list[dict[str, Any]] = []
         cubins: dict[str, str] = {}
         for item in items:
@@ -90,7 +109,6 @@ class Program:
                 }
             )
         spec = {
-            "device": device,
             "invocation": invocation,
             "limit_s": limit_s,
             "marker": str(self.folder / "marker.json"),
@@ -98,12 +116,15 @@ class Program:
             "cases": {item.case.name: item.description for item in items},
             "items": listed,
         }
-        (self.folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+        written = self.folder / "spec.part"
+        written.write_text(json.dumps(spec), encoding="utf-8")
+        written.replace(self.folder / "spec.json")
 
     @property
     def command(self) -> list[str]:
         """What a tool has to run."""
-        return [sys.executable, "-m", f"{__package__}.profiled", str(self.folder / "spec.json")]
+        arguments = (self._device, os.getpid(), self.folder / "spec.json")
+        return [sys.executable, "-m", f"{__package__}.profiled", *map(str, arguments)]
 
     @property
     def environment(self) -> dict[str, str]:

@@ -20,11 +20,15 @@ SUFFIX = ".ncu-rep"
 CACHES = {"cold": "all", "hot": "none"}  # cache mode -> `--cache-control`
 _PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _VERSION_S = 20.0
+_TEMPORARY, _NO_SECTIONS = "tmp", "sections"  # folders beside a report, and in it
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One start of Nsight Compute. With a report and a failure, the report has the launches before it."""
+    """One start of Nsight Compute. With a report and a failure, the report has the launches before it.
+
+    `seconds`: since its end was waited for.
+    """
 
     report: Path | None
     failure: NcuError | None
@@ -116,6 +120,8 @@ def command(
         sources: folders with the kernels' sources, for a set with samples by line.
     """
     options = chosen.arguments(capability)
+    if not (chosen.preset or chosen.sections):  # it would read all its own sections, which takes 0.2 s
+        options += ["--section-folder", str(report.parent / _TEMPORARY / _NO_SECTIONS)]
     if counters:
         if "--metrics" in options:
             options[options.index("--metrics") + 1] += "," + ",".join(counters)
@@ -137,63 +143,79 @@ def command(
     ]
 
 
-def collect(
-    program: Sequence[str],
-    report: Path,
-    *,
-    chosen: MetricSet,
-    counters: Sequence[str] = (),
-    cache: str = "cold",
-    timeout_s: float = 120.0,
-    capability: tuple[int, int] | None = None,
-    sources: Sequence[Path] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Outcome:
-    """Run `program` under Nsight Compute; never raises for what the tool or the program does.
+class Start:
+    """Nsight Compute at work on a program, which may wait for its own work meanwhile.
 
     See `command` for the arguments. The folder of `report` also gets the log, and a temporary directory of
     the tool's own, since its lock file in a shared one may belong to another user. `environment`: of tool and
-    program, without what looks like a secret; None: this process'. Everything that was started is gone
-    afterwards.
+    program, without what looks like a secret; None: this process'.
     """
-    folder = report.parent
-    try:
-        ncu = find(environment)
-        line = command(
-            ncu,
-            program,
-            report,
-            chosen=chosen,
-            counters=counters,
-            cache=cache,
-            capability=capability,
-            sources=sources,
-        )
-        ended = process.run(
-            line,
-            environment=_environment(environment, folder),
-            timeout_s=timeout_s,
-            log=folder / "ncu.log",
-        )
-    except NcuError as failure:
-        return Outcome(None, failure, "", 0.0)
-    except OSError as error:
-        failure = NcuError("not_installed", f"Nsight Compute can't be started: {error}", "reinstall it")
-        return Outcome(None, failure, "", 0.0)
-    failure = errors.timed_out(timeout_s) if ended.timed_out else errors.explain(ended.output, ended.code)
-    if ended.left:
-        pids = ", ".join(map(str, ended.left))
-        failure = NcuError(
-            "failed",
-            f"process {pids} of a profiling run can't be ended: the driver holds it",
-            "the GPU may need a reset",
-        )
-    written = report if not ended.timed_out and report.is_file() and report.stat().st_size else None
-    if written is None and failure is None:
-        failure = NcuError(
-            "report", "Nsight Compute ended without a report", f"its log: {_last(ended.output)}"
-        )
-    return Outcome(written, failure, ended.output, ended.seconds)
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        report: Path,
+        *,
+        chosen: MetricSet,
+        counters: Sequence[str] = (),
+        cache: str = "cold",
+        capability: tuple[int, int] | None = None,
+        sources: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._report = report
+        self._running: process.Running | None = None
+        self._failure: NcuError | None = None
+        folder = report.parent
+        try:
+            line = command(
+                find(environment),
+                program,
+                report,
+                chosen=chosen,
+                counters=counters,
+                cache=cache,
+                capability=capability,
+                sources=sources,
+            )
+            self._running = process.Running(
+                line, environment=_environment(environment, folder), log=folder / "ncu.log"
+            )
+        except NcuError as failure:
+            self._failure = failure
+        except OSError as error:
+            self._failure = NcuError(
+                "not_installed", f"Nsight Compute can't be started: {error}", "reinstall it"
+            )
+
+    def finish(self, timeout_s: float) -> Outcome:
+        """What came of it, `timeout_s` from now at the latest; never raises for what tool or program do.
+
+        Everything that was started is gone afterwards.
+        """
+        if self._running is None:
+            return Outcome(None, self._failure, "", 0.0)
+        ended = self._running.wait(timeout_s)
+        failure = errors.timed_out(timeout_s) if ended.timed_out else errors.explain(ended.output, ended.code)
+        if ended.left:
+            pids = ", ".join(map(str, ended.left))
+            failure = NcuError(
+                "failed",
+                f"process {pids} of a profiling run can't be ended: the driver holds it",
+                "the GPU may need a reset",
+            )
+        report = self._report
+        written = report if not ended.timed_out and report.is_file() and report.stat().st_size else None
+        if written is None and failure is None:
+            failure = NcuError(
+                "report", "Nsight Compute ended without a report", f"its log: {_last(ended.output)}"
+            )
+        return Outcome(written, failure, ended.output, ended.seconds)
+
+    def close(self) -> None:
+        """End it, if it hasn't ended."""
+        if self._running is not None:
+            self._running.close()
 
 
 def profile(
@@ -212,15 +234,9 @@ def profile(
     every known failure, with what to do about it.
     """
     chosen, counters = metric_set(set, metrics)
-    outcome = collect(
-        program,
-        report,
-        chosen=chosen,
-        counters=counters,
-        cache=cache,
-        timeout_s=timeout_s,
-        environment=environment,
-    )
+    outcome = Start(
+        program, report, chosen=chosen, counters=counters, cache=cache, environment=environment
+    ).finish(timeout_s)
     if outcome.failure is not None:
         raise outcome.failure
     assert outcome.report is not None
@@ -228,8 +244,9 @@ def profile(
 
 
 def _environment(base: Mapping[str, str] | None, folder: Path) -> dict[str, str]:
-    temporary = folder / "tmp"
+    temporary = folder / _TEMPORARY
     temporary.mkdir(mode=0o700, exist_ok=True)
+    (temporary / _NO_SECTIONS).mkdir(exist_ok=True)
     return {
         **without_secrets(base),
         "TMPDIR": str(temporary),
