@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cli_support import TUNE, best_of, warpdeck, write_recordings
+from cli_support import TUNE, best_of, here, warpdeck, write_recordings
 
 from warpdeck.cli import output
 from warpdeck.cli.app import run
@@ -244,7 +244,7 @@ def test_a_shell_completes_names(isolated_home: Path, line: str, names: list[str
 
 
 def test_a_size_that_is_not_recorded_is_exit_2() -> None:
-    done = warpdeck(*TUNE, "--size", "300", "--json")
+    done = here(*TUNE, "--size", "300", "--json")
     assert done.returncode == ExitCode.USAGE
     assert done.stdout == "" and "not recorded" in done.stderr
 
@@ -260,7 +260,7 @@ def test_a_size_that_is_not_recorded_is_exit_2() -> None:
 def test_a_mistyped_run_is_one_line_and_no_session(
     wrong: tuple[str, str], words: str, isolated_home: Path
 ) -> None:
-    done = warpdeck(*TUNE, *wrong)
+    done = here(*TUNE, *wrong)
     assert done.returncode == ExitCode.USAGE and words in done.stderr
     assert done.stderr.count("\n") == 1
     assert list((isolated_home / "sessions").glob("*")) == []
@@ -280,16 +280,16 @@ def test_a_gpu_that_is_not_there_is_exit_3() -> None:
 
 def test_a_name_that_is_taken_is_exit_2() -> None:
     assert warpdeck(*TUNE, "--steps", "1", "--session", "one").returncode == 0
-    second = warpdeck(*TUNE, "--steps", "1", "--session", "one")
+    second = here(*TUNE, "--steps", "1", "--session", "one")
     assert second.returncode == ExitCode.USAGE and "exists already" in second.stderr
-    unnamed = warpdeck(*TUNE, "--steps", "1", "--session", "")
+    unnamed = here(*TUNE, "--steps", "1", "--session", "")
     assert unnamed.returncode == ExitCode.USAGE and "session name ''" in unnamed.stderr
 
 
 def test_the_dashboard_needs_a_terminal() -> None:
     assert warpdeck(*TUNE, "--steps", "1", "--session", "one").returncode == 0
     for command in ("attach", "replay"):
-        done = warpdeck(command, "one")
+        done = here(command, "one")
         assert done.returncode == ExitCode.USAGE and "needs a terminal" in done.stderr
 
 
@@ -298,24 +298,22 @@ def test_the_dashboard_needs_a_terminal() -> None:
 
 def test_bench_compares_two_recorded_configurations() -> None:
     base = ("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--json")
-    done = warpdeck(*base, "--knob", "block_size=64", "--against", "block_size=256")
+    done = here(*base, "--knob", "block_size=64", "--against", "block_size=256")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["verdict"] == "win" and document["speedup"] > 1.1
     assert document["speedup_ci"][0] <= document["speedup"] <= document["speedup_ci"][1]
     assert document["device"]["recorded"] is True
-    slower = warpdeck(
-        *base, "--knob", "block_size=256", "--against", "block_size=64", "--fail-if-slower", "5"
-    )
+    slower = here(*base, "--knob", "block_size=256", "--against", "block_size=64", "--fail-if-slower", "5")
     assert slower.returncode == ExitCode.RUN_FAILED and "slower by more than 5%" in slower.stderr
     assert json.loads(slower.stdout)["verdict"] == "loss"
-    tie = warpdeck(*base, "--knob", "reg_cap=32", "--against", "reg_cap=0", "--fail-if-slower", "0")
+    tie = here(*base, "--knob", "reg_cap=32", "--against", "reg_cap=0", "--fail-if-slower", "0")
     assert tie.returncode == 0 and json.loads(tie.stdout)["verdict"] == "tie"
 
 
 def test_bench_where_nothing_can_be_kept_says_so_and_answers(isolated_home: Path) -> None:
     (isolated_home / "versions").write_text("no folder")
-    done = warpdeck("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--json")
+    done = here("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "tie"
     assert done.stderr.startswith("warpdeck: warning: this version can't be kept")
 
@@ -323,16 +321,16 @@ def test_bench_where_nothing_can_be_kept_says_so_and_answers(isolated_home: Path
 def test_bench_against_a_session_and_an_edited_source(tmp_path: Path) -> None:
     assert warpdeck(*TUNE, "--agent", "sweep", "--session", "swept").returncode == 0
     base = ("bench", "softmax", "--device", "recorded:synthetic", "--space", "classic")
-    done = warpdeck(*base, "--against", "swept", "--json")
+    done = here(*base, "--against", "swept", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "loss"
     edited = tmp_path / "edited.py"
     edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
-    done = warpdeck(*base, "--variant", str(edited))
+    done = here(*base, "--variant", str(edited))
     assert done.returncode == ExitCode.RUN_FAILED and "unsupported" in done.stdout
     assert not done.stdout.endswith("\n\n")
-    done = warpdeck(*base, "--watch")
+    done = here(*base, "--watch")
     assert done.returncode == ExitCode.USAGE and "--watch needs a CUDA GPU" in done.stderr
-    done = warpdeck(*base, "--watch", "--fail-if-slower", "2")
+    done = here(*base, "--watch", "--fail-if-slower", "2")
     assert done.returncode == ExitCode.USAGE and "leave --fail-if-slower out" in done.stderr
 
 
@@ -387,31 +385,31 @@ def test_doctor_and_config(capsys: pytest.CaptureFixture[str], isolated_home: Pa
 
 def test_sessions(tmp_path: Path) -> None:
     assert warpdeck(*TUNE, "--agent", "sweep", "--session", "swept").returncode == 0
-    listed = json.loads(warpdeck("sessions", "list", "--json").stdout)["sessions"]
+    listed = json.loads(here("sessions", "list", "--json").stdout)["sessions"]
     assert {"id", "workload", "agent", "device", "started", "steps", "best_speedup", "state"} <= set(
         listed[0]
     )
     assert listed[0]["id"] == "swept" and listed[0]["state"] == "finished"
-    shown = json.loads(warpdeck("sessions", "show", "last", "--json").stdout)
+    shown = json.loads(here("sessions", "show", "last", "--json").stdout)
     assert shown["result"]["best"]["config"]["block_size"] == 64
-    assert "speedup" in warpdeck("sessions", "show").stdout
-    table = warpdeck("sessions", "export", "swept", "--csv", "-").stdout.splitlines()
+    assert "speedup" in here("sessions", "show").stdout
+    table = here("sessions", "export", "swept", "--csv", "-").stdout.splitlines()
     assert table[0].startswith("kernel,matrix_size,block_size") and len(table) == 10
-    null = warpdeck("sessions", "export", "swept", "--csv", os.devnull)
+    null = here("sessions", "export", "swept", "--csv", os.devnull)
     assert null.returncode == 0 and Path(os.devnull).is_char_device()  # written to, not replaced
-    nowhere = warpdeck("sessions", "export", "swept", str(tmp_path / "none" / "x.zip"))
+    nowhere = here("sessions", "export", "swept", str(tmp_path / "none" / "x.zip"))
     assert nowhere.returncode == 2 and "there is no folder" in nowhere.stderr
     packed = tmp_path / "x.tar.gz"
-    assert warpdeck("sessions", "export", "swept", str(packed)).stdout == f"{packed}\n"
-    assert warpdeck("sessions", "import", str(packed), "--name", "again").stdout == "again\n"
+    assert here("sessions", "export", "swept", str(packed)).stdout == f"{packed}\n"
+    assert here("sessions", "import", str(packed), "--name", "again").stdout == "again\n"
     best = tmp_path / "best.py"
-    assert warpdeck("sessions", "export", "swept", "--best", str(best)).returncode == 0
+    assert here("sessions", "export", "swept", "--best", str(best)).returncode == 0
     compile(best.read_text(), str(best), "exec")
-    refused = warpdeck("sessions", "export", "swept", "--best", str(tmp_path / "best.cu"))
+    refused = here("sessions", "export", "swept", "--best", str(tmp_path / "best.cu"))
     assert refused.returncode == ExitCode.USAGE and "ends in .py" in refused.stderr
-    refused = warpdeck("sessions", "rm", "again")
+    refused = here("sessions", "rm", "again")
     assert refused.returncode == ExitCode.RUN_FAILED and "--yes" in refused.stderr
-    assert warpdeck("sessions", "rm", "again", "-y").stdout == "again\n"
+    assert here("sessions", "rm", "again", "-y").stdout == "again\n"
 
 
 def test_a_full_disk_behind_stdout_is_told() -> None:
@@ -428,34 +426,34 @@ def test_damage_is_told_in_a_list_and_refused_by_name(isolated_home: Path, tmp_p
     folder = isolated_home / "sessions" / "broken"
     folder.mkdir(parents=True)
     (folder / "session.db").write_bytes(b"not a database" * 100)
-    listed = warpdeck("sessions", "list", "--json")
+    listed = here("sessions", "list", "--json")
     assert listed.returncode == 0 and "warning" in listed.stderr
     assert json.loads(listed.stdout)["sessions"][0]["state"] == "damaged"
     for arguments in (("sessions", "show", "broken"), ("attach", "broken"), ("tune", "--resume", "broken")):
-        done = warpdeck(*arguments)
+        done = here(*arguments)
         assert done.returncode == ExitCode.USAGE and done.stderr.count("\n") == 1, arguments
     bad = tmp_path / "bad.t4.json.gz"
     bad.write_bytes(b"\x1f\x8bgarbage")
     for arguments in (("recordings", "import", str(bad)), ("tune", "--device", f"recorded:{bad}")):
-        assert warpdeck(*arguments).returncode == ExitCode.USAGE, arguments
+        assert here(*arguments).returncode == ExitCode.USAGE, arguments
     (isolated_home / "recordings" / "bad-softmax-classic-1.t4.json.gz").write_bytes(b"junk")
-    listed = warpdeck("recordings", "list", "--json")
+    listed = here("recordings", "list", "--json")
     assert listed.returncode == 0 and "warning" in listed.stderr
     assert any(r["error"] for r in json.loads(listed.stdout)["recordings"])
 
 
 def test_recordings(isolated_home: Path, tmp_path: Path) -> None:
-    listed = json.loads(warpdeck("recordings", "list", "--json").stdout)["recordings"]
+    listed = json.loads(here("recordings", "list", "--json").stdout)["recordings"]
     mine = next(r for r in listed if r["id"] == "synthetic-softmax-classic-1024")
     assert mine["configs"] == 9 and mine["bundled"] is False and mine["gpu"] == "Synthetic GPU"
-    assert warpdeck("recordings", "export", mine["id"], str(tmp_path)).returncode == 0
+    assert here("recordings", "export", mine["id"], str(tmp_path)).returncode == 0
     for form in ("warpdeck", "t4", "kernel-tuner"):
-        printed = warpdeck("recordings", "export", mine["id"], "-", "--format", form, cwd=tmp_path)
+        printed = here("recordings", "export", mine["id"], "-", "--format", form, cwd=tmp_path)
         assert json.loads(printed.stdout)["cache" if form == "kernel-tuner" else "results"]
         assert not (tmp_path / "-").exists()
     Path(mine["path"]).unlink()
-    assert warpdeck("recordings", "import", str(tmp_path / Path(mine["path"]).name)).returncode == 0
-    near = warpdeck("recordings", "export", "synthetic-softmax-clasic-1024", str(tmp_path))
+    assert here("recordings", "import", str(tmp_path / Path(mine["path"]).name)).returncode == 0
+    near = here("recordings", "export", "synthetic-softmax-clasic-1024", str(tmp_path))
     assert near.returncode == ExitCode.USAGE and "did you mean" in near.stderr
 
 
@@ -470,22 +468,22 @@ def test_sweep_writes_the_phase_0_table(isolated_home: Path, tmp_path: Path) -> 
     assert len(target.read_text().splitlines()) == 19
     sessions = len(list((isolated_home / "sessions").iterdir()))
     for wrong in (("sofmax",), ("--csv", str(tmp_path)), ("--csv", str(tmp_path / "no" / "p0.csv"))):
-        done = warpdeck("sweep", "softmax", "--device", "recorded:synthetic", *wrong)
+        done = here("sweep", "softmax", "--device", "recorded:synthetic", *wrong)
         assert done.returncode == ExitCode.USAGE and done.stdout == "" and done.stderr.count("\n") == 1
     assert len(list((isolated_home / "sessions").iterdir())) == sessions  # told before anything was measured
-    again = warpdeck("sweep", "softmax", "--device", "recorded:synthetic", "--record", str(tmp_path / "r"))
+    again = here("sweep", "softmax", "--device", "recorded:synthetic", "--record", str(tmp_path / "r"))
     assert again.returncode == ExitCode.USAGE and "only a live device" in again.stderr
 
 
 def test_check(tmp_path: Path) -> None:
     base = ("check", "softmax", "--device", "recorded:synthetic", "--space", "classic")
-    document = json.loads(warpdeck(*base, "--json").stdout)
+    document = json.loads(here(*base, "--json").stdout)
     assert {"workload", "variant", "device", "status", "reason", "cases"} <= set(document)
     assert {"name", "role", "status", "reason", "max_error"} == set(document["cases"][0])
     assert document["status"] == "ok"
     edited = tmp_path / "classic.py"
     edited.write_text((load_workload("softmax").folder / "classic.py").read_text() + "\n")
-    done = warpdeck(*base, "--variant", str(edited))
+    done = here(*base, "--variant", str(edited))
     assert done.returncode == ExitCode.USAGE and "live device" in done.stderr
 
 
@@ -500,7 +498,7 @@ def test_rollout_writes_both_tables(tmp_path: Path) -> None:
         str(tmp_path),
         "--json",
     )
-    done = warpdeck("rollout", *arguments)
+    done = here("rollout", *arguments)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["episodes"]) == 2 and Path(document["steps_csv"]).is_file()
