@@ -199,7 +199,7 @@ def metric_cells(counters: Counters, *, every: bool) -> list[tuple[str, tuple[st
 
 
 def line_cells(line: hotspots.Line) -> tuple[str, ...]:
-    """place, share, samples, dominant stall, source."""
+    """place, share, samples, dominant stall, and the PTX, or the source."""
     top = line.top(1)
     stall = f"{top[0][0].replace('_', ' ')} {percent(top[0][1])}" if top else NONE
     return (
@@ -207,7 +207,7 @@ def line_cells(line: hotspots.Line) -> tuple[str, ...]:
         f"{100 * line.share:.1f}%",
         str(line.samples),
         stall,
-        one_line(line.source),
+        one_line(line.ptx or line.source),
     )
 
 

@@ -124,6 +124,9 @@ async def test_instructions_and_all_counters(kit: Any) -> None:
     async with kit.show(CountersScreen(full())) as console:
         await console.press("i")
         assert "Hot instructions" in console.text and "FFMA R7, R2, 2, R7" in console.text
+        await console.press("i", "5", "g")
+        assert "Hot PTX" in console.text and "ld.global" in console.text
+        assert "kernels.cu:6: long scoreboard" in console.text
         await console.press("i")
         assert "Hot lines" in console.text
         await console.press("6")

@@ -58,7 +58,7 @@ LINES_HELP = """\
 ### Hot lines
 
 Source lines by their share of the samples, with the reason most of them had. **i** shows single machine
-instructions instead, and lines again.
+instructions instead, then lines of PTX, and lines again.
 """
 METRICS_HELP = """\
 ### Counters
@@ -66,6 +66,7 @@ METRICS_HELP = """\
 Every quantity that was read, with what it means; then those that are missing, with the reason. **a** adds
 all of Nsight Compute's own counters by name.
 """
+HOT = {"lines": "source", "instructions": "machine instruction", "PTX": "PTX"}  # and the last column's head
 LEAST_LAST = 16  # columns of the last column, which takes what the others leave
 MOST_NAME = (
     30  # columns of a name, unless a third of the room is more: some of Nsight Compute's are very long
@@ -118,7 +119,7 @@ class CountersScreen(Zooming):
     HELP = DIAGNOSIS_HELP
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "i", "instructions", "Instructions", id="counters.spots", tooltip="Machine instructions or lines"
+            "i", "instructions", "Instructions", id="counters.spots", tooltip="Instructions, PTX, or lines"
         ),
         Binding(
             "a", "every", "All counters", id="counters.every", tooltip="All counters by name, or only ours"
@@ -153,9 +154,9 @@ class CountersScreen(Zooming):
         self.folder, self.baseline = folder, baseline  # of the run that it belongs to, if it does
         self._rival: Counters | None = None  # the baseline's profile
         self._said = diagnosis.diagnose(counters)
-        self._lines = hotspots.by_line(counters)
+        self._lines, self._ptx = hotspots.by_line(counters), hotspots.by_ptx(counters)
         self._point = roofline.point(counters)
-        self._instructions = False
+        self._hot = "lines"
         self._every = False
         self.add_class(
             "-middle-speed", "-show-roofline", "-bottom-lines" if self._lines else "-bottom-metrics"
@@ -242,20 +243,23 @@ class CountersScreen(Zooming):
         self.query_one("#title", Static).update(view.title_line(self.counters, width - 2))
         self.query_one("#progress", Static).update(view.cost_line(self.counters, width - 2))
 
+    @property
+    def _listed(self) -> list[hotspots.Line]:
+        """The lines that the table shows; [] where it shows instructions."""
+        return {"lines": self._lines, "PTX": self._ptx}.get(self._hot, [])
+
     def _fill_lines(self) -> None:
         table, counters = self.query_one("#lines", CountersTable), self.counters
-        if self._instructions:
+        if self._hot == "instructions":
             spots = sorted(counters.hotspots, key=lambda spot: (-spot.samples, spot.address))
             rows = [TableRow(f"{s.address}", view.spot_cells(s, counters)) for s in spots]
-            last = "machine instruction"
         else:
-            rows = [TableRow(f"{x.file}:{x.line}", view.line_cells(x)) for x in self._lines]
-            last = "source"
-        table.border_title = "Hot instructions" if self._instructions else "Hot lines"
+            rows = [TableRow(f"{x.file}:{x.line} {x.ptx}", view.line_cells(x)) for x in self._listed]
+        table.border_title = f"Hot {self._hot}"
         if not rows:
             table.border_title = "Hot lines: not sampled; the metric sets stalls and full have them"
         room = table.scrollable_content_region.width
-        names = ("line", "share", "samples", "most wait for", last)
+        names = ("line", "share", "samples", "most wait for", HOT[self._hot])
         right = (False, True, True, False, False)
         table.fill(laid_out(names, right, [row.cells for row in rows], room), rows)
         self._describe_line()
@@ -287,8 +291,8 @@ class CountersScreen(Zooming):
     def _describe_line(self) -> None:
         table = self.query_one("#lines", CountersTable)
         words = ""
-        if not self._instructions and table.cursor < len(self._lines):
-            line = self._lines[table.cursor]
+        if table.cursor < len(self._listed):
+            line = self._listed[table.cursor]
             reasons = ", ".join(f"{r.replace('_', ' ')} {100 * share:.0f}%" for r, share in line.top())
             words = f"{line.place or 'unknown line'}: {reasons or 'no stalls'}"
         table.border_subtitle = view.clip(words, max(0, table.size.width - 6))
@@ -315,8 +319,9 @@ class CountersScreen(Zooming):
         return True
 
     def action_instructions(self) -> None:
-        """Lines or machine instructions."""
-        self._instructions = not self._instructions
+        """Lines, machine instructions, lines of PTX in turn."""
+        kinds = [kind for kind in HOT if kind != "PTX" or self._ptx]
+        self._hot = kinds[(kinds.index(self._hot) + 1) % len(kinds)]
         self._fill_lines()
         self._show("lines")
 
@@ -348,7 +353,7 @@ class CountersScreen(Zooming):
         from .code import CodeScreen  # the lexers are loaded when they are needed
 
         table = self.query_one("#lines", CountersTable)
-        line = self._lines[table.cursor].line if not self._instructions and self._lines else 0
+        line = self._listed[table.cursor].line if table.cursor < len(self._listed) else 0
         sources, version = of_counters(self.counters, self.folder)
         self.app.push_screen(CodeScreen(sources, version, line=line))
 
