@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ class AgentSpec:
     prepare: Callable[[Bench, Context], None] | None = None  # gives a resumed run's bench its sources back
     # For options that aren't all numbers: as the agent takes them, or UsageError; in place of `options`.
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    imports: tuple[str, ...] = ()  # modules whose import takes long
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -93,6 +96,7 @@ AGENTS: dict[str, AgentSpec] = {
             "tree-structured Parzen estimator (Optuna): learns which knob values go with good times",
             _tpe,
             {"startup": 1, "candidates": 1, "max_rejects": 0, "lookahead": 1},
+            imports=("optuna",),
         ),
         AgentSpec("random", "uniform random search without replacement", _random),
         AgentSpec(
@@ -112,6 +116,7 @@ AGENTS: dict[str, AgentSpec] = {
             space="ladder",
             prepare=_llm_prepare,
             parse=_llm_options,
+            imports=(f"{__package__}.llm.loop", "openai"),
         ),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
         AgentSpec(
@@ -119,6 +124,7 @@ AGENTS: dict[str, AgentSpec] = {
             "reinforcement learning: a PPO policy trained on the run's own evaluations (extra: rl)",
             _ppo,
             {"n_steps": 2, "n_epochs": 1, "learning_rate": 1e-6, "ent_coef": 0.0},
+            imports=RL_MODULES,
         ),
     )
 }
@@ -129,6 +135,13 @@ def agent_spec(name: str) -> AgentSpec:
     if name not in AGENTS:
         raise UsageError(f"unknown agent '{name}'; {near(name, AGENTS)}")
     return AGENTS[name]
+
+
+def preload(name: str) -> None:
+    """Import what an agent needs, while something else is waited for. What is missing, `make` tells."""
+    for module in agent_spec(name).imports:
+        with suppress(Exception):
+            importlib.import_module(module)
 
 
 def make(

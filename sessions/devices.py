@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -10,6 +11,7 @@ from types import TracebackType
 
 from ..agents import registry
 from ..agents.registry import agent_spec
+from ..core import sandbox
 from ..core.bench import performance_cases
 from ..core.check import Plans
 from ..core.devices.base import Device
@@ -24,6 +26,13 @@ from .spec import RunSpec
 EMULATED = "cpu"
 MOST_AHEAD = 64  # configurations of one workload that are compiled before its turn
 MOST_BYTES = 64 << 20  # of a case's buffers, for its inputs to be computed before its turn
+
+
+def _prepare(spec: RunSpec) -> None:
+    """What a run's agent needs before the first measurement, while the device is opened."""
+    if agent_spec(spec.agent).writes_code:
+        sandbox.layers()
+    registry.preload(spec.agent)
 
 
 class SharedDevice:
@@ -54,6 +63,7 @@ class SharedDevice:
             return self._device
         self.close()
         self._asked = asked
+        threading.Thread(target=_prepare, args=(spec,), name="warpdeck-agent", daemon=True).start()
         same = [spec, *self._same()]
         workload = open_workload(spec.workload)
         with ThreadPoolExecutor(1, "warpdeck-plans") as meanwhile:

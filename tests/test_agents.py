@@ -15,6 +15,7 @@ import synthetic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from warpdeck.agents import registry
 from warpdeck.agents.base import FAILURE_REWARD, Stop, Strategy, search
 from warpdeck.agents.registry import AGENTS, make
 from warpdeck.core import recording
@@ -298,3 +299,18 @@ def test_random_is_uniform_over_valid_configurations(tmp_path: Path) -> None:
         first.append(config)
     counts = np.unique([run.space.key(c) for c in first], return_counts=True)[1]
     assert len(counts) == 9 and counts.min() >= 8  # 20 expected each; p < 0.001 for fewer
+
+
+def test_preloading_an_agent_imports_what_it_takes_long_for_and_never_fails(monkeypatch):
+    code = (
+        "import sys; from warpdeck.agents import registry; registry.preload(sys.argv[1]);"
+        "print([name for name in sys.argv[2:] if name in sys.modules])"
+    )
+    for agent, names in (("tpe", ["optuna"]), ("llm", ["warpdeck.agents.llm.loop"]), ("sweep", [])):
+        command = [sys.executable, "-c", code, agent, "optuna", "warpdeck.agents.llm.loop", "torch"]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == str(
+            names
+        )
+    for spec in registry.AGENTS.values():
+        monkeypatch.setattr(registry, "AGENTS", {"x": replace(spec, imports=("no_such_module",))})
+        registry.preload("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -12,7 +13,10 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -546,3 +550,20 @@ def test_the_record_is_json_and_names_what_is_active():
     assert found["active"] == list(layers.active) and found["allow_unsandboxed"] is False
     assert found["isolated"] is (layers.best is not Layer.NONE)
     assert found["bubblewrap"] == {"works": layers.bubblewrap.works, "detail": layers.bubblewrap.detail}
+
+
+def test_layers_are_tried_once_whoever_asks_meanwhile(monkeypatch):
+    together = threading.Barrier(2)
+    tried = []
+
+    def probe() -> probing.Probe:
+        tried.append(threading.get_ident())
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.3)  # for a second one, which must not come
+        return probing.Probe(False, "not here")
+
+    monkeypatch.setattr(probing, "_bubblewrap", probe)
+    monkeypatch.setattr(probing, "_tried", functools.cache(probing._tried.__wrapped__))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: probing.layers(), range(2))
+    assert len(tried) == 1 and first is second

@@ -92,9 +92,17 @@ class Layers:
         }
 
 
-@functools.cache
+_trying = threading.Lock()
+
+
 def layers() -> Layers:
     """What works here, tried once in this process (some 0.2 s)."""
+    with _trying:  # who asks while it is tried waits for the answer
+        return _tried()
+
+
+@functools.cache
+def _tried() -> Layers:
     if sys.platform != "linux":
         no = Probe(False, f"not on {sys.platform}")
         return Layers(no, no, no)
