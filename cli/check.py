@@ -20,7 +20,7 @@ def check(
     workload: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKLOAD|FILE.cu]",
+            metavar="WORKLOAD|FILE.cu",
             help="A bundled workload's name, a workload's folder, or a .cu file: one in such a folder, or one"
             " that says which workload it implements, as best.cu does.",
         ),

@@ -29,7 +29,7 @@ VARIABLES = {
 @config_app.command("path")
 def config_path(
     what: Annotated[
-        str, typer.Argument(metavar="[home|settings|sessions|recordings|cache|include]", help="Which one.")
+        str, typer.Argument(metavar="home|settings|sessions|recordings|cache|include", help="Which one.")
     ] = "home",
 ) -> None:
     """Print a folder, or where the settings' file is."""

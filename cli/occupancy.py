@@ -17,7 +17,7 @@ def occupancy(
     workload: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKLOAD]",
+            metavar="WORKLOAD",
             help="A bundled workload's name, or a folder: its kernel is compiled. Else give --registers.",
         ),
     ] = None,

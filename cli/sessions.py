@@ -141,7 +141,7 @@ def sessions_export(
     session: Session,
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="What to write; - is stdout. [default: in this folder]"),
+        typer.Argument(metavar="FILE", help="What to write; - is stdout. [default: in this folder]"),
     ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="A table of every configuration and size (phase 0).")
@@ -242,7 +242,7 @@ def sessions_import(
 def sessions_rm(
     sessions: Annotated[
         list[str],
-        typer.Argument(metavar="SESSION...", help="Names, or unique beginnings.", autocompletion=names.runs),
+        typer.Argument(metavar="SESSION", help="Names, or unique beginnings.", autocompletion=names.runs),
     ],
     yes: options.Yes = False,
 ) -> None:

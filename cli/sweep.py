@@ -23,7 +23,7 @@ def sweep(
     workloads: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORKLOAD...",
+            metavar="WORKLOAD",
             help="Bundled workloads' names, or folders.",
             autocompletion=names.workloads,
         ),

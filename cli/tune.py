@@ -37,7 +37,7 @@ def tune(
     workload: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKLOAD]",
+            metavar="WORKLOAD",
             help="A bundled workload's name, or a folder; may be left out where a recording, --from or"
             " --description say it.",
             autocompletion=names.workloads,

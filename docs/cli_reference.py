@@ -49,7 +49,7 @@ def _usage(command: Any) -> list[str]:
     words = ["[OPTIONS]"]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            name = (parameter.metavar or parameter.name.upper()).strip("[]")
+            name = parameter.metavar or parameter.name.upper()
             dots = "..." if parameter.nargs == -1 else ""
             words.append(f"{name}{dots}" if parameter.required else f"[{name}]{dots}")
     return words
