@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -531,3 +532,11 @@ def test_a_program_whose_owner_is_gone_does_not_wait(tmp_path: Path) -> None:
         line = [str(owner.pid) if a == str(os.getpid()) else a for a in program.command]
         ended = process.run(line, environment=program.environment, timeout_s=60, log=tmp_path / "log")
         assert ended.code == 3 and program.marker is None, ended.output
+
+
+def test_the_program_starts_with_little() -> None:
+    """Every start of a tool waits for it: NumPy and the compilers alone would take longer than its work."""
+    code = "import sys, warpdeck.core.worker.profiled as p; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"numpy", "warpdeck.core.toolchain.pool", "warpdeck.core.worker.client"}

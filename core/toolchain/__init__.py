@@ -6,9 +6,23 @@ something is compiled.
 
 from __future__ import annotations
 
-from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
-from .cubin import KernelInfo
-from .pool import CompilePool, compile_candidate, compile_cuda, default_pool
+from typing import TYPE_CHECKING
+
+from ..lazy import exports
+
+if TYPE_CHECKING:
+    from .compiled import Compiled, CompileError, CompileRequest, ToolchainError
+    from .cubin import KernelInfo
+    from .pool import CompilePool, compile_candidate, compile_cuda, default_pool
+
+__getattr__ = exports(
+    __name__,
+    {
+        "compiled": ("Compiled", "CompileError", "CompileRequest", "ToolchainError"),
+        "cubin": ("KernelInfo",),
+        "pool": ("CompilePool", "compile_candidate", "compile_cuda", "default_pool"),
+    },
+)
 
 __all__ = [
     "CompileError",

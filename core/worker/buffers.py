@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..toolchain.abi import pack_arguments
 from . import gpu as gpu_module
 from .faults import WorkerFault
 from .gpu import Gpu, Operation, Parameters, check
+from .parameters import Parameter
 
 GUARD_BYTES = 4096
 GUARD_BYTE = 0xA5  # of memory that only tracing code writes to
@@ -31,24 +31,6 @@ _GUARD = np.frombuffer(b"\xfb\xff\xfd\xff" * (GUARD_BYTES // 4), dtype=np.uint8)
 _POISON_BYTE = 0xFF  # four of them are a NaN
 _MAX_SETS = 8
 _REGISTER_BYTES = 1 << 20  # smaller copies aren't worth pinning their pages
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One kernel parameter, resolved for a case. `nbytes` and `shape` of buffers, `value` of scalars."""
-
-    name: str
-    kind: str  # buffer | workspace | scalar
-    dtype: str
-    direction: str = "in"
-    shape: tuple[int, ...] = ()
-    nbytes: int = 0
-    value: int | float = 0
-    language: str | None = None  # of the kernels that take it; None: all
-
-    def taken_by(self, language: str) -> bool:
-        """Whether kernels of this language have the parameter."""
-        return self.language in (None, language)
 
 
 class Buffer:

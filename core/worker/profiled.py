@@ -15,8 +15,10 @@ outside from memcheck, and a fill would make outputs look written to initcheck.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
+import mmap
 import os
 import signal
 import sys
@@ -25,14 +27,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..model import Status
 from ..toolchain.abi import pack_arguments
 from . import gpu as gpu_module
-from .buffers import Parameter
 from .faults import WorkerFault
 from .gpu import Gpu, Operation, check
+from .parameters import Parameter
 
 _LOST = 3
 _OPEN_S = 120  # to open a context
@@ -72,17 +72,22 @@ class Plain:
                     "zeroing a workspace",
                 )
             elif a.kind == "buffer" and (a.direction == "inout" or (everything and a.direction == "in")):
-                place = inputs[a.name]
-                host = np.memmap(
-                    place["path"], dtype=np.uint8, mode="r", offset=place["offset"], shape=(a.nbytes,)
+                self._upload(a.name, a.nbytes, **inputs[a.name])
+
+    def _upload(self, name: str, nbytes: int, path: str, offset: int) -> None:
+        with (
+            Path(path).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped,
+        ):
+            host = (ctypes.c_char * nbytes).from_buffer(mapped, offset)
+            try:
+                copy = gpu_module.driver.cuMemcpyHtoDAsync(
+                    self.pointers[name], ctypes.addressof(host), nbytes, self._gpu.stream
                 )
-                check(
-                    gpu_module.driver.cuMemcpyHtoDAsync(
-                        self.pointers[a.name], host.ctypes.data, a.nbytes, self._gpu.stream
-                    ),
-                    "uploading inputs",
-                )
-                self._gpu.synchronize()  # before `host` goes
+                check(copy, "uploading inputs")
+                self._gpu.synchronize()
+            finally:
+                del host  # else the file could not be unmapped
 
     def operations(self, code: str, language: str, launches: Sequence[Sequence[Any]]) -> list[Operation]:
         """A candidate's launches on these buffers."""
