@@ -58,12 +58,18 @@ def convert(
     tick = timer_step(np.concatenate([own["time"], anchors["time"]]))
     made = one_rate(headers, own, anchors, last, tick, meta or {})
     more = ends is not None and ends.row.size > 0
-    if made and not made.clock.reason and not (ends and more and _contradicted(made, headers, ends, tick)):
-        if more:  # a busy GPU's clock dips, and one rate may hide a dip that cost so little
-            least = max(made.clock.uncertainty_ns, _UNSEEN * tick, 2.0)
-            made = replace(made, clock=replace(made.clock, uncertainty_ns=least))
-        return made
+    holds = (
+        made and not made.clock.reason and not (ends and more and _contradicted(made, headers, ends, tick))
+    )
+    whole = made if holds else None
+    if whole and not more:
+        return whole
     curve = _curve(headers, own, anchors, last, tick, meta or {}, ends if more else None)
+    if whole:  # a busy GPU's clock dips, and one rate may hide a dip that cost so little
+        least = max(whole.clock.uncertainty_ns, _UNSEEN * tick, 2.0)
+        if curve and curve.clock.uncertainty_ns < least:
+            return curve
+        return replace(whole, clock=replace(whole.clock, uncertainty_ns=least))
     closed = headers["magic"] == layout.MAGIC_CLOSED
     single = per_warp(headers, closed, last, tick, len(own) + len(anchors), meta or {})
     if made and made.clock.reason and not (curve or more):
@@ -157,7 +163,9 @@ def _curve(
     traced = np.searchsorted(found.sms, headers["sm"])
     single = found.apart(np.ones(found.sms.size, bool))
     alone, idle = None, _Axis(single, single.domain, rate, epoch)
-    jitter = clock_limits.contradiction(_points(idle, own[:0], quiet, None, headers, timer)[0])
+    calm = quiet[quiet["time"] <= epoch]  # after the launch clocks have still to calm down
+    calm = calm if calm.size else quiet
+    jitter = clock_limits.contradiction(_points(idle, own[:0], calm, None, headers, timer)[0])
     if jitter > _UNEVEN:
         return None
     while True:  # whole domains, pairs of SMs, SMs

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FALLS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.03)  # of the rate: faster than idle; tried
-_RISES = (0.028, 0.04, 0.056, 0.08, 0.12, 0.2)  # slower
+# Of the rate, tried: faster than idle, and slower.
+_FALLS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03)
+_RISES = (0.028, 0.04, 0.056, 0.08, 0.12, 0.2)
 _MARGIN = 1.25  # on a rise
 _ROW, _SAME, _JITTER = 64, 0.01, 2.0  # readings in a row, share of readings, ns
-_AGREED = 6.0  # ns by which readings may contradict the rates' limits: a timer's own jitter
+_TOLERATED = 1.5  # ns by which readings may contradict the rates' limits
+_AGREED = 6.0  # ns by which those of SMs that are taken to share a clock may
 _FAR = 1e18
 
 
@@ -71,13 +73,16 @@ def limits(points: Points) -> tuple[Limits, Floats]:
         if all(a <= b + _SAME for a, b in zip(shares[first], shares[-1], strict=True)):
             break
         first += 1
-    least = float(_contradiction(points, Limits(_FALLS[-1], _RISES[-1])).max())
-    rises, last = _RISES[first:], _FALLS[-1]
-    tried = [*(Limits(fall, rises[0]) for fall in _FALLS), *(Limits(last, rise) for rise in rises[1:])]
-    tolerated = max(_AGREED, 1.1 * least)
-    found = next(one for one in tried if _contradiction(points, one).max() <= tolerated)
+    fall, rise = _FALLS[-1], _RISES[-1]
+    tolerated = max(_TOLERATED, 1.1 * float(_contradiction(points, Limits(fall, rise)).max()))
+
+    def possible(fall: float, rise: float) -> bool:
+        return bool(_contradiction(points, Limits(fall, rise)).max() <= tolerated)
+
+    rise = next(one for one in _RISES[first:] if possible(fall, one))
+    fall = next(one for one in _FALLS if possible(one, rise))
     # What was read need not be the most there was.
-    allowed = Limits(2 * found.fall, _MARGIN * found.rise)
+    allowed = Limits(2 * fall, _MARGIN * rise)
     return allowed, _contradiction(points, allowed)
 
 

@@ -131,6 +131,8 @@ def _ratio(number: NDArray[np.int64], off: Floats) -> float:
     found = np.abs(np.fft.rfft(np.bincount(number, off), size))
     found[: size // 64] = 0
     ratio, width = float(found.argmax()) / size, 1 / size
+    number, step = np.unique(number, return_inverse=True)  # all SMs see the same steps
+    off = np.bincount(step, off).astype(np.float64)
     for _ in range(3):
         tried = ratio + width * np.linspace(-1, 1, 17)
         height = [abs(np.exp(2j * np.pi * (number * f % 1.0)) @ off) for f in tried]
