@@ -48,7 +48,8 @@ from ..core.model import Trust
 from ..core.workload import Workload
 from ..telemetry.parsing import parse_module
 from ..telemetry.trace.marking import MODULE
-from .schema import Table, parse_workload
+from .schema import parse_workload
+from .table import Table
 
 BUNDLED = Path(__file__).parent
 _PACKAGE = BUNDLED.parent

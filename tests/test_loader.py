@@ -404,7 +404,8 @@ ODD = [{}, [], "", -1, 0, 1.5, True, [{}], {"a": 1}, "n +", "inf", [[]]]
 def test_no_value_anywhere_raises_anything_but_a_usage_error(tmp_path_factory, data):
     """Put an odd value at a random place of the file's tree."""
     from warpdeck.kernels.loader import source_hash
-    from warpdeck.kernels.schema import Table, parse_workload
+    from warpdeck.kernels.schema import parse_workload
+    from warpdeck.kernels.table import Table
 
     folder = tmp_path_factory.mktemp("w")
     write(folder, FULL, naive_py="x = 1", tiled_cu="")
