@@ -26,6 +26,7 @@ NOTES = [ROOT / "CHANGELOG.md", *sorted((ROOT / "benchmarks").rglob("*.md"))]
 SCRIPTS = (ROOT / "benchmarks", ROOT / "docs")
 GENERATED = {ROOT / "docs/reference" / f"{name}.md" for name in ("cli", "counters", "keys", "ladders")}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMANDS: Any = typer.main.get_command(app)
 LADDERS = [w for w in map(load_workload, list_workloads()) if w.ladder()]
 
 
@@ -38,7 +39,7 @@ def commands(text: str) -> list[str]:
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and the rest."""
-    node: Any = typer.main.get_command(app)
+    node = COMMANDS
     while words and words[0] in getattr(node, "commands", {}):
         node, words = node.commands[words[0]], words[1:]
     return node, words
