@@ -96,10 +96,15 @@ class SearchSpace:
         return self._cache[key]
 
     def any_valid(self, params: Mapping[str, int] | None = None) -> bool:
-        """Whether there is a valid configuration. In a large space the baseline is tried first."""
-        start = self.baseline if self.baseline is not None else self.first
-        quick = self.listed is None and self.cardinality > _AT_ONCE
-        return (quick and self.valid(start, params)) or bool(self.configs(params))
+        """Whether there is a valid configuration. In a large space the baseline is tried first.
+
+        Raises as `configs`.
+        """
+        if self.listed is None and self.cardinality > _AT_ONCE:
+            self._checked_shape()
+            if self.valid(self.baseline if self.baseline is not None else self.first, params):
+                return True
+        return bool(self.configs(params))
 
     def _enumerated(self, cases: Sequence[Mapping[str, int] | None], progress: Progress) -> Configs:
         if self.listed is not None:

@@ -151,5 +151,17 @@ def test_millions_of_products_enumerate_quickly():
     assert len(configs) == sum(1 for c in configs if s.valid(c)) > 1000
     assert time.process_time() - start < 2
     huge = SearchSpace("huge", "v", {f"k{i}": tuple(range(10)) for i in range(8)})
-    with pytest.raises(UsageError, match="100,000,000 knob products"):
-        huge.configs()
+    for refused in (huge.configs, huge.any_valid):
+        with pytest.raises(UsageError, match="100,000,000 knob products"):
+            refused()
+
+
+def test_whether_any_is_valid_takes_no_search_where_the_baseline_is():
+    knobs = {f"k{i}": tuple(range(1, 9)) for i in range(6)}
+    rule = "8 ** 30 * k0 * k1 * k2 * k3 * k4 * k5 > n * 8 ** 30"  # one by one: it takes a second
+    s = SearchSpace("big", "v", knobs, (rule,))
+    start = time.process_time()
+    assert s.any_valid({"n": 0})
+    assert time.process_time() - start < 0.1
+    assert SearchSpace("s", "v", {"a": (1, 2)}, ("a > n",)).any_valid({"n": 1})
+    assert not SearchSpace("s", "v", {"a": (1, 2)}, ("a > n",)).any_valid({"n": 2})
