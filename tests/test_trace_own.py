@@ -46,7 +46,7 @@ int main(int, char **given) try {
     const dim3 grid(std::atoi(given[1]), 2), block(std::atoi(given[2]), 2);
     WD_TRACE_OPEN(trace, grid, block, std::atoi(given[3]), std::atoi(given[4]));
     kernel<<<grid, block>>>(nullptr, nullptr, 7 WD_TRACE_PASS(trace));
-    WD_TRACE_SAVE(trace, given[5]);
+    WD_TRACE_SAVE(trace, std::string(given[5]));
     return 0;
 } catch (const std::exception &error) {
     std::fprintf(stderr, "%s\n", error.what());

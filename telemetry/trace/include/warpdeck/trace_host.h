@@ -92,7 +92,7 @@ class Trace {
 
     // Wait for the launch and write it. `stages`: wd_stage_names.
     template <size_t N>
-    void save(const char *path, const char (&stages)[N]) const {
+    void save(const std::string &path, const char (&stages)[N]) const {
         check(cudaDeviceSynchronize(), "trace: the launch");
         calibrate(1);
         std::string names(N, '\0');
@@ -119,7 +119,7 @@ class Trace {
     }
 
     // Format version 2, as in store.py. Stages are C++ identifiers, so that nothing in the JSON needs escapes.
-    void write(const char *path, std::string names, const std::vector<char> &body) const {
+    void write(const std::string &path, std::string names, const std::vector<char> &body) const {
         names.erase(std::remove(names.begin(), names.end(), ' '), names.end());
         for (size_t at = 0; (at = names.find(',', at)) != std::string::npos; at += 3) names.replace(at, 1, "\",\"");
         const std::string json = "{\"rows\":" + std::to_string(rows_) +
@@ -134,13 +134,13 @@ class Trace {
                                  "\",\"spec\":\"\",\"sm_clock_max_mhz\":" + std::to_string(khz_ / 1000) + "}}}";
         const unsigned head[3] = {2, crc(crc(0, json.data(), json.size()), body.data(), body.size()),
                                   unsigned(json.size())};
-        std::FILE *file = std::fopen(path, "wb");
-        if (!file) throw std::runtime_error(std::string(path) + ": can't be written");
+        std::FILE *file = std::fopen(path.c_str(), "wb");
+        if (!file) throw std::runtime_error(path + ": can't be written");
         bool fine = std::fwrite("\x89WDTRACE", 1, 8, file) == 8 && std::fwrite(head, 1, 12, file) == 12;
         fine = fine && std::fwrite(json.data(), 1, json.size(), file) == json.size();
         fine = fine && std::fwrite(body.data(), 1, body.size(), file) == body.size();
         fine = std::fclose(file) == 0 && fine;
-        if (!fine) throw std::runtime_error(std::string(path) + ": can't be written");
+        if (!fine) throw std::runtime_error(path + ": can't be written");
     }
 
     static unsigned crc(unsigned before, const char *data, size_t size) {
