@@ -83,5 +83,6 @@ def test_half_words_can_be_pinned() -> None:
     assert info.spill_bytes == info.local_bytes == 0
     for kind in ("bool", "char", "unsigned char"):
         text = PINNED.replace("unsigned short u", f"{kind} u")
-        with pytest.raises(CompileError, match="WD_PIN takes"):
+        line = text.splitlines().index("    WD_PIN(one, many, pair, b, s, u);") + 1
+        with pytest.raises(CompileError, match=rf"^k\.cu:{line}: .*WD_PIN takes values of 2 bytes"):
             compiled(text, trace=True)

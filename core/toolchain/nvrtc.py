@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from .confine import REMEDIES, confine_ptx
 from .nvjitlink import missing
 from .sources import header_folders
 
+_USED = re.compile(r" at line (\d+) of (.+)$")
 _LINE = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)$")
 _STAGES = "name the stages with WD_STAGES(load, compute) at file scope, after #include <warpdeck/trace.cuh>"
 _MARKERS = (  # what NVRTC says of misused stage markers, and what was forgotten
@@ -113,7 +115,12 @@ def _first_error(log: str, file: str) -> str:
         found = _LINE.match(line)
         if found is None:
             continue
-        message = f"{found['file']}:{found['line']}: {found['text']}"
+        # Of an error in another's header's template, the line that uses it.
+        foreign = not Path(found["file"]).is_relative_to(Path(file).parent)
+        after = itertools.takewhile(str.strip, lines[number + 1 :])
+        used = [m[1] for m in map(_USED.search, after) if m and m[2] == file and foreign]
+        where = f"{file}:{used[-1]}" if used else f"{found['file']}:{found['line']}"
+        message = f"{where}: {found['text']}"
         header = re.search(r'cannot open source file "([^"]+)"|could not open source file "([^"]+)"', line)
         name = Path(header[1] or header[2]).name if header else ""
         if name in REMEDIES:
