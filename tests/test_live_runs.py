@@ -19,6 +19,7 @@ from warpdeck.sessions.store import SessionStore
 
 NAMES = ("gemm", "reduction", "softmax")
 pytest.importorskip("numba", reason="live runs compile")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture
