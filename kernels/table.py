@@ -19,6 +19,7 @@ class Table:
         self.where = where
 
     def error(self, key: str, what: str) -> UsageError:
+        """What is wrong with a key, to be raised; with the table itself where the key is empty."""
         place = " ".join(p for p in (self.where, key) if p)
         return UsageError(f"{self.path}: {place}: {what}" if place else f"{self.path}: {what}")
 
@@ -43,21 +44,25 @@ class Table:
         return value
 
     def text(self, key: str, default: Any = ...) -> Any:
+        """A text that isn't empty, or the default."""
         value = self.get(key, str, "a text", default)
         if default is ... and not value.strip():
             raise self.error(key, "is empty; give a text")
         return value
 
     def choice(self, key: str, allowed: Collection[str], default: Any = ...) -> str:
+        """One of a few words."""
         value = self.text(key, default)
         if value not in allowed:
             raise self.error(key, f"{value!r} isn't one of {', '.join(allowed)}")
         return value
 
     def table(self, key: str) -> Table:
+        """A table below this one; empty where it is left out."""
         return Table(self.get(key, dict, "a table", {}), self.path, f"{self.where}[{key}]".replace("][", "."))
 
     def tables(self, key: str, label: str | None = None) -> list[Table]:
+        """An array of tables, each named in errors by its `name` or its number, from 1."""
         rows = self.get(key, list, f"an array of tables ([[{key}]])", [])
         if not all(isinstance(r, dict) for r in rows):
             raise self.error(key, f"must be an array of tables ([[{key}]])")
@@ -78,6 +83,7 @@ class Table:
         return text
 
     def expressions(self, key: str, names: Collection[str], *, most: int) -> tuple[str, ...]:
+        """A list of 1 to `most` numbers or expressions over `names`; one alone may stand without brackets."""
         value = self.get(key, (list, int, str), "a list of expressions", ...)
         items = value if isinstance(value, list) else [value]
         if not 1 <= len(items) <= most:
