@@ -99,8 +99,8 @@ def _show(found: dict[str, Any]) -> None:
     )
     line()
     line(
-        f"occupancy  {found['occupancy'] * 100:.4g}%: {found['blocks']} blocks, {found['warps']} of"
-        f" {found['sm']['warps']} warps an SM"
+        f"occupancy  {found['occupancy'] * 100:.4g}%: {found['blocks']} block{'s' * (found['blocks'] != 1)},"
+        f" {found['warps']} of {found['sm']['warps']} warps an SM"
     )
     if found["blocks"] == 0:
         line(f"           the launch fails: {found['limiter']}")
