@@ -100,6 +100,7 @@ def profile(
     from ..core.model import CacheMode
     from ..core.profiling import ProfileOptions
     from ..sessions.profiles import profile_one
+    from ..telemetry.ncu.metrics import SETS
 
     wanted = ProfileOptions(
         set=metric_set or "full",
@@ -125,8 +126,11 @@ def profile(
     told = found.meta.get("device") or {}
     if told.get("recorded") and not device.startswith("recorded:"):
         message(f"no CUDA GPU here; {told.get('label')}")
-    if told.get("recorded") and metric_set not in (None, found.meta.get("set")):
-        message(f"recorded was the metric set {found.meta.get('set')}; {metric_set} takes a CUDA GPU")
+    there = found.meta.get("set")
+    if told.get("recorded") and metric_set not in (None, there):
+        known = {*found.metrics, *found.missing}
+        if not known.issuperset(SETS[metric_set].quantities):
+            message(f"recorded was the metric set {there}; {metric_set} takes a CUDA GPU")
     given = {"--kernel": kernel is not None, "--invocation": invocation != 1, "--cache": cache != "cold"}
     if told.get("recorded") and any(given.values()):
         names = ", ".join(name for name, there in given.items() if there)
