@@ -144,11 +144,12 @@ class Trace {
     }
 
     static unsigned crc(unsigned before, const char *data, size_t size) {
-        unsigned sum = ~before;
-        for (size_t i = 0; i < size; ++i) {
-            sum ^= static_cast<unsigned char>(data[i]);
-            for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0u);
+        unsigned table[256], sum = ~before;
+        for (unsigned i = 0; i < 256; ++i) {
+            table[i] = i;
+            for (int bit = 0; bit < 8; ++bit) table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0u);
         }
+        for (size_t i = 0; i < size; ++i) sum = sum >> 8 ^ table[(sum ^ static_cast<unsigned char>(data[i])) & 255];
         return ~sum;
     }
 
