@@ -1,13 +1,12 @@
 """Record what `trace` and `profile` show on a recorded device, on a live GPU; prints what it found.
 
-    python benchmarks/record_telemetry.py [--size 1024] [--out kernels] [--traces | --stale | --peaks]
+    python benchmarks/record_telemetry.py [--size 1024] [--out kernels] [--traces | --peaks]
 
 For every bundled workload and variant: a trace (16 CTAs, its cost measured) and a profile with the set
 `full`. Of the spaces that are recorded the best configuration of the recording is taken (of `classic` the
 baseline), of the others the best of 12 drawn ones, timed here beside the vendor's library. With `--traces`
-only the traces are recorded again, of the configurations that they have, with `--stale` only the profiles
-whose kernel's source has changed; with `--peaks` the recorded profiles get the roofs as they are measured
-now, with the date.
+only the traces are recorded again, of the configurations that they have; with `--peaks` the recorded profiles
+get the roofs as they are measured now, with the date.
 """
 
 from __future__ import annotations
@@ -96,38 +95,16 @@ def with_peaks(device: Any, out: Path) -> None:
         save(replace(counters, meta={**counters.meta, "peaks": peaks}), target)
 
 
-def without_stale(device: Any, out: Path) -> None:
-    """Read the bundled profiles again whose kernel's source has changed, of the same configurations."""
-    for path in sorted(BUNDLED.glob("*/recordings/*.counters.json.gz")):
-        meta = load(path).meta
-        workload = load_workload(meta["workload"])
-        variant = workload.variants[meta["variant"]]
-        if meta["source_hash"] == variant.source_hash:
-            continue
-        candidate = Candidate(variant.name, meta["config"], variant.source_hash)
-        case = workload.size_case(int(meta["case"]))
-        (result,) = profile(workload, device, [candidate], case, set=meta["set"], timeout_s=120)
-        if isinstance(result, Counters):
-            folder = out / path.relative_to(BUNDLED).parent
-            again = keep(result, folder, short_name(device.info.name))
-            print(
-                f"{again.name}: {result.meta.get('passes')} passes, {again.stat().st_size} bytes", flush=True
-            )
-        else:
-            print(f"{path.name}: {result.text}", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="record traces and profiles of the bundled kernels")
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "kernels")
     parser.add_argument("--traces", action="store_true", help="only the traces, as they are recorded")
-    parser.add_argument("--stale", action="store_true", help="only the profiles whose source has changed")
     parser.add_argument("--peaks", action="store_true", help="only the roofs, into the recorded profiles")
     options = parser.parse_args()
     device: Any = open_device("cuda:0")
-    if options.peaks or options.stale:
-        (with_peaks if options.peaks else without_stale)(device, options.out)
+    if options.peaks:
+        with_peaks(device, options.out)
         device.close()
         return
     label = short_name(device.info.name)
