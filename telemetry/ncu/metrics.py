@@ -97,7 +97,8 @@ class MetricSet:
 
     `quantities`: ours. `sections`: Nsight Compute's sections to collect too. `preset`: its own `--set`, and
     `asked`: the quantities that this lacks. `source`: whether samples and counts by instruction are part of
-    it. `passes`: replays of the kernel that Nsight Compute 2025.3 took on GH100 where measured, else None.
+    it. `passes`: runs of the kernel that Nsight Compute 2025.3 took on GH100 where measured, else None; that
+    is one more than the counters need by CUPTI's schedule, unless they need only one.
     """
 
     name: str
