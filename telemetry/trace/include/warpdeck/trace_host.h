@@ -9,8 +9,9 @@
 //
 // Without -DWARPDECK_TRACE these macros are empty, too. WD_TRACE_OPEN takes two more arguments, the records a
 // warp has room for (what is beyond is counted) and how many CTAs record: WD_TRACE_OPEN(t, grid, block, 65536, 4).
-// One object is for one launch. Both macros read the clocks of all SMs, which takes a third of a millisecond
-// and lets the reader compare SMs. `trace` is a wd_host::Trace; it throws std::runtime_error.
+// One object is for one launch. Both macros read the clocks of all SMs, by which the reader compares SMs: open right
+// before the launch, save right after it. On an H200 opening took 1 to 4 ms and saving 19 (4 MB of rows). `trace` is
+// a wd_host::Trace; it throws std::runtime_error.
 
 #ifndef WARPDECK_TRACE_HOST_H
 #define WARPDECK_TRACE_HOST_H
