@@ -197,8 +197,9 @@ def main(device: int, owner: int, path: Path) -> int:
     code = _LOST
     signal.alarm(_OPEN_S)
     try:
-        gpu = Gpu(device)
-        gpu.open()
+        opened = Gpu(device)
+        opened.open()
+        gpu = opened
     except WorkerFault as fault:
         marker["fault"] = {"status": str(fault.status), "message": fault.message}
     signal.alarm(0)
