@@ -31,7 +31,7 @@ from . import (
     web,
     workloads,
 )
-from .output import guarded, line, set_quiet, stdout_is_terminal
+from .output import ended_by_signals, guarded, line, set_quiet, stdout_is_terminal
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -90,4 +90,5 @@ for module in COMMANDS:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: app(args=given, prog_name="warpdeck", standalone_mode=False))
+    with ended_by_signals():
+        return guarded(lambda: app(args=given, prog_name="warpdeck", standalone_mode=False))

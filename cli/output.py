@@ -11,8 +11,11 @@ import json
 import math
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from ..core.crash import save_traceback
@@ -168,6 +171,29 @@ def guarded(command: Callable[[], object]) -> int:
         return ExitCode.RUN_FAILED
     except Exception as problem:  # noqa: BLE001 - the last resort of the program
         return _unexpected(problem)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a hangup end a command like Ctrl-C does, so that whatever it started (Nsight Compute, a
+    worker) is ended with it. One that is ignored (nohup) or handled stays so."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for one in before:  # what is started must be ended, however often we are told
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(ExitCode(128 + number))
+
+    numbers = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
+    before = [n for n in numbers if n is not None and signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # whose they are
+        before = []
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _steady_streams() -> None:

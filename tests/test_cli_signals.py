@@ -223,6 +223,30 @@ def test_a_signal_that_ends_the_console_stops_its_run_too(
         assert store.state().reason == f"stopped by {number.name}"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_a_command_has_started(tmp_path: Path, number: signal.Signals) -> None:
+    """Such as Nsight Compute: it would go on and hold the GPU."""
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from warpdeck.cli.app import app, run\n"
+        "from warpdeck.telemetry import process\n"
+        "@app.command('hold')\n"
+        "def hold(folder: Path) -> None:\n"
+        "    tool = ['sh', '-c', 'echo $$; sleep 600']\n"
+        "    process.run(tool, environment=os.environ, timeout_s=600, log=folder / 'log')\n"
+        f"sys.exit(run(['hold', {str(tmp_path)!r}]))\n"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    log, deadline = tmp_path / "log", time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    command.send_signal(number)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 128 + number and "Traceback" not in err
+    assert not Path(f"/proc/{int(log.read_text())}").exists()
+
+
 def test_a_hangup_that_is_ignored_leaves_the_run_going(isolated_home: Path, sweep: tuple[str, ...]) -> None:
     command = ["nohup", sys.executable, "-m", "warpdeck", *sweep, "--session", "nohup"]
     process = subprocess.Popen(
