@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -136,13 +137,9 @@ def _load(file: Path, state: str, trace: bool) -> tuple[ModuleType, tuple[str, .
         raise CompileError(f"{file}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     folder = str(file.parent)
+    below = tuple(f"{known}{os.sep}" for known in _folders)
     for name, other in list(sys.modules.items()):  # siblings of an earlier state, or of another workload
-        origin = getattr(other, "__file__", None)
-        if (
-            origin
-            and not name.startswith("warpdeck.")
-            and any(Path(origin).is_relative_to(f) for f in _folders)
-        ):
+        if not name.startswith("warpdeck.") and str(getattr(other, "__file__", None)).startswith(below):
             del sys.modules[name]
     _folders.add(folder)
     stages: tuple[str, ...] = ()
