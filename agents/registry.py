@@ -35,7 +35,7 @@ class AgentSpec:
     prepare: Callable[[Bench, Context], None] | None = None  # gives a resumed run's bench its sources back
     # For options that aren't all numbers: as the agent takes them, or UsageError; in place of `options`.
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
-    imports: tuple[str, ...] = ()  # modules whose import takes long
+    imports: tuple[str, ...] = ()  # modules that it waits for before the first measurement
 
 
 def _sweep(bench: Bench, *, seed: int) -> Strategy:
@@ -116,7 +116,7 @@ AGENTS: dict[str, AgentSpec] = {
             space="ladder",
             prepare=_llm_prepare,
             parse=_llm_options,
-            imports=(f"{__package__}.llm.loop", "openai"),
+            imports=(f"{__package__}.llm.loop",),  # which imports openai when nothing waits for it
         ),
         AgentSpec("sweep", "every valid configuration once, in order", _sweep),
         AgentSpec(
