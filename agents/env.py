@@ -7,7 +7,7 @@ kernel_name="gemm")` works.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -167,7 +167,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._baseline_ms = self._best_ms = median(samples)
         self._steps = 0
         self._reader = self.tasks.reader(self._task) if self.config.use_nvml else None
-        self._read(self._task.bench.baseline_candidate)
+        self._read(lambda: self._task.bench.baseline_candidate)
         info = self._info()
         info["observation_slots"] = self.layout.names
         info["baseline_config"] = dict(self._task.bench.baseline_candidate.config)
@@ -193,7 +193,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         self._steps += 1
         if time_ms is not None:
             self._best_ms = min(self._best_ms, time_ms)
-        self._read(self._task.bench.candidate(config) if status is Status.OK else None, status)
+        self._read((lambda: self._task.bench.candidate(config)) if status is Status.OK else None, status)
         info = self._info(config)
         info["status"] = str(status)
         info["time_ms"] = time_ms
@@ -217,7 +217,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
         task, counters = self._task, self._counters.values if self.config.use_cupti else ()
         return self.layout.build(task.kernel, task.size, previous, self._readings, counters)
 
-    def _read(self, candidate: Candidate | None, status: Status = Status.OK) -> None:
+    def _read(self, candidate: Callable[[], Candidate] | None, status: Status = Status.OK) -> None:
         """Take this step's readings, for observation and info alike; nothing is being measured now."""
         if self._reader is not None:
             self._readings = self._reader.read()
@@ -227,7 +227,7 @@ class KernelOptimizationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]
             self._counters = CounterReading(reason=f"the configuration failed: {status}")
         else:
             reader = self.tasks.counters(self.config.cupti_timeout_s)
-            self._counters = reader.read(self._task, candidate)
+            self._counters = reader.read(self._task, candidate())
 
     def _info(self, config: Config | None = None) -> dict[str, Any]:
         info: dict[str, Any] = {
