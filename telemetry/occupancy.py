@@ -180,6 +180,30 @@ def occupancy(
     return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limits, limiter)
 
 
+def fits_beside(
+    cc: tuple[int, int], registers: int, threads: int, shared: int, blocks: int, own_registers: int
+) -> bool:
+    """Whether an SM has room for a block of one warp, without shared memory, beside blocks of a kernel.
+
+    Sure if it says so: registers and warps are counted as if each of the SM's partitions held that warp.
+
+    Args:
+        cc: Compute capability.
+        registers, threads, shared: Of the kernel, as in `occupancy`; shared memory in all.
+        blocks: Of the kernel, that are on the SM at a time.
+        own_registers: Of the one warp, per thread.
+    """
+    sm = sm_limits(cc)
+    left = sm.registers // sm.partitions - _round_up(own_registers * WARP, sm.register_unit)
+    held = min(left // _round_up(max(registers, 1) * WARP, sm.register_unit), sm.warps // sm.partitions - 1)
+    kernel, own = (_round_up(size + sm.reserved, sm.shared_unit) for size in (shared, 0))
+    return (
+        blocks < sm.blocks
+        and blocks * _round_up(threads, WARP) // WARP <= held * sm.partitions
+        and blocks * kernel + own <= sm.shared
+    )
+
+
 def next_steps(
     cc: tuple[int, int],
     registers: int,

@@ -16,6 +16,7 @@ from warpdeck.telemetry.occupancy import (
     LIMITS,
     Occupancy,
     document,
+    fits_beside,
     max_threads_per_block,
     next_steps,
     occupancy,
@@ -85,6 +86,25 @@ def test_more_resources_never_fit_better(cc, some, more, threads, small, large):
 def test_static_and_dynamic_shared_memory_count_alike(cc, registers, shared, part):
     split = shared * part // 64
     assert occupancy(cc, registers, 128, shared) == occupancy(cc, registers, 128, split, shared - split)
+
+
+@given(CC, st.integers(1, 255), THREADS, SHARED, st.integers(1, 32), st.integers(1, 128))
+def test_a_warp_has_room_beside_blocks_only_if_these_have_room(cc, registers, threads, shared, blocks, own):
+    if fits_beside(cc, registers, threads, shared, blocks, own):
+        sm = sm_limits(cc)
+        assert blocks * threads < 32 * sm.warps and blocks < sm.blocks
+        if shared <= sm.shared_block and occupancy(cc, registers, threads, shared).blocks:
+            assert blocks <= occupancy(cc, registers, threads, shared).blocks
+        assert fits_beside(cc, registers, threads, shared, max(blocks - 1, 1), own)
+
+
+def test_known_rooms():
+    hopper = (9, 0)
+    assert fits_beside(hopper, 32, 1024, 0, 1, 64) and not fits_beside(hopper, 32, 1024, 0, 2, 64)
+    assert fits_beside(hopper, 255, 32, 225 << 10, 1, 64)
+    assert not fits_beside(hopper, 255, 32, 227 << 10, 1, 64)  # a kilobyte is the system's own in every block
+    assert not fits_beside(hopper, 60, 256, 2048, 4, 64)  # all registers are taken
+    assert fits_beside(hopper, 60, 256, 2048, 3, 64)
 
 
 @given(CC, REGISTERS)

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from test_trace_clock import record_errors
 from trace_synthetic import Builder, Machine
 
+from warpdeck.telemetry.trace.clock import idle_rate
+from warpdeck.telemetry.trace.clock_domains import domains
+from warpdeck.telemetry.trace.clock_timer import Timer
 from warpdeck.telemetry.trace.decode import decode
-from warpdeck.telemetry.trace.readings import during
+from warpdeck.telemetry.trace.readings import begun_beside, during
 from warpdeck.telemetry.trace.timeline import RawTrace
 
 AT = 42_000.0
@@ -82,3 +85,29 @@ def test_the_uncertainty_holds_with_readings_beside_the_launch(
     builder, raw = launch(machine, span_ns=25_000.0, pause_ns=pause, off_ns=off)
     found, clock = spread(builder, raw)
     assert found <= clock.uncertainty_ns + off
+
+
+def test_clocks_that_lost_as_much_are_told_apart_by_what_they_did_meanwhile() -> None:
+    dips = [(AT + 100, 0.04, 4500.0), (AT + 100, 0.06, 3000.0)]  # 180 ns both
+    machine = Machine(48, gap=4, dips=dips, ends=True, seed=5)
+    builder, raw = launch(machine, pause_ns=500.0)
+    headers = raw.headers[raw.headers["magic"] != 0]
+    rate = idle_rate(raw.anchors, headers["time_begin"].min(), raw.meta)
+    assert rate is not None
+    found = domains(headers, raw.anchors, rate, Timer(32.0), None)
+    assert np.unique(found.domain).size == 2
+    assert (found.domain[:2] == found.domain[4]).all() and found.domain[0] != found.domain[2]
+    off, clock = spread(builder, raw)
+    assert off <= clock.uncertainty_ns <= 12
+
+
+def test_a_launch_that_waited_for_the_readings_beside_it_is_noticed() -> None:
+    machine = Machine(16, gap=4, seed=1)
+    _, raw = launch(machine, pause_ns=0.0)
+    headers = raw.headers[raw.headers["magic"] != 0]
+    beside = machine.steps(AT - 2000, AT + 300, 500.0)
+    ended = beside[beside["time"] < headers["time_begin"].min()]
+    assert ended.size and not begun_beside(ended, headers)
+    later = headers[headers["time_begin"] <= beside["time"].max()]
+    assert begun_beside(beside, later if later.size else headers[:0])
+    assert begun_beside(np.zeros_like(ended), headers) and begun_beside(ended, headers[:0])

@@ -152,18 +152,20 @@ def _curve(
 ) -> Conversion | None:
     """By a curve a clock domain; None if there is no idle rate, or no limits to it allow the readings."""
     epoch = headers["time_begin"].min()
-    rate = idle_rate(anchors[~during(anchors, headers)], epoch, meta)
+    inside = during(anchors, headers)
+    quiet = anchors[~inside]
+    rate = idle_rate(quiet, epoch, meta)
     if rate is None:
         return None
-    quiet = anchors[~during(anchors, headers)]
-    timer = clock_timer.timer(quiet, rate, tick)
-    if not timer.beat:  # perhaps a clock was not quiet yet after the launch
-        timer = clock_timer.timer(quiet[quiet["time"] <= epoch], rate, tick)
+    calm = quiet[quiet["time"] <= epoch]  # after the launch clocks have still to calm down
+    timer = clock_timer.timer(anchors, ~inside, rate, tick)
+    for fewer in (quiet, calm):
+        if not timer.beat:
+            timer = clock_timer.timer(fewer, np.ones(fewer.size, bool), rate, tick)
     found = clock_domains.domains(headers, anchors, rate, timer, ends)
     traced = np.searchsorted(found.sms, headers["sm"])
     single = found.apart(np.ones(found.sms.size, bool))
     alone, idle = None, _Axis(single, single.domain, rate, epoch)
-    calm = quiet[quiet["time"] <= epoch]  # after the launch clocks have still to calm down
     calm = calm if calm.size else quiet
     jitter = clock_limits.contradiction(_points(idle, own[:0], calm, None, headers, timer)[0])
     if jitter > _UNEVEN:

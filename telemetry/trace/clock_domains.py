@@ -27,12 +27,16 @@ _SPREAD, _PAIR = (
     4.0,
 )  # ns that elapsed times of pairs in one domain, of an SM and its pair, may differ by
 _LARGEST = 20  # SMs that share a clock; more that took equally long are several domains
+_SMALLEST = 12  # that such are split into by their lags
 _SURE = 8  # SMs, of which the spread is taken for that of a measurement
 _WIDER = 1.75  # of half the bounds, as what SMs have in common during calibration is not known exactly
 _DENSE, _MANY = 8.0, 64  # readings a microsecond, and in all; so many show whether SMs keep together
 _CALM = 10_000.0  # ns after a launch
 _LONGEST = 1e6  # ns that calibration takes; what took longer isn't one
 _PIECE = 2000.0  # ns of calibration within which an idle clock's lag is taken for a line
+_NEAR = 16  # cycles between two readings that a step lies between, to tell when it was
+_STEPS, _ALIKE = 6, 4.0  # of a pair of SMs beside a launch, at least; ns within which lags are of one clock
+_PLACES = 96  # at which lags are compared
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Domains:
     `pivot`: a cycle of each; `before`: ns from the epoch, where calibration before the launch places it;
     `elapsed`: ns by which that afterwards places it later; `half`: half the widths of both places' bounds,
     on average. `offset` follows from these, and `error`, ns by which it may be wrong against the others of
-    its `domain`: SMs that don't quite keep together are placed midway.
+    its `domain`: SMs that don't quite keep together are placed midway. Where readings beside the launch say
+    more, an SM is `moved`, and may be wrong by `close`: four standard deviations.
     """
 
     sms: NDArray[np.uint32]
@@ -51,6 +56,8 @@ class Domains:
     elapsed: Floats
     half: Floats
     domain: Ints
+    moved: Floats | float = 0.0
+    close: Floats | float = np.inf
 
     @cached_property
     def _off(self) -> Floats:
@@ -61,7 +68,7 @@ class Domains:
     @cached_property
     def offset(self) -> Floats:
         """[SMs] ns."""
-        return self.before + self._off / 2
+        return self.before + self._off / 2 + self.moved
 
     @cached_property
     def error(self) -> Floats:
@@ -70,12 +77,64 @@ class Domains:
         usual = np.sqrt(np.bincount(self.domain, self._off**2) / np.maximum(count - 1, 1))
         most = np.where(count >= _SURE, 4 * usual / 2, np.inf)  # of the mean of two: four standard deviations
         found = np.minimum(np.abs(self._off) / 2 + _WIDER * self.half, most[self.domain])
+        found = np.minimum(found, self.close)
         return np.where(count[self.domain] == 1, 0.0, found)
 
     def apart(self, which: NDArray[np.bool_]) -> Domains:
         """With these SMs in domains of their own."""
         key = np.where(which, np.arange(which.size) + which.size, self.domain)
         return replace(self, domain=np.unique(key, return_inverse=True)[1])
+
+    def by_lags(
+        self, beside: NDArray[Any], headers: NDArray[Any], rate: float, timer: Timer
+    ) -> tuple[Domains, NDArray[np.bool_]]:
+        """Which domains the pairs' lags beside the launch show, if these are fewer, and where in them each SM
+        lies; and which SMs have enough of them."""
+        a, b = beside[:-1], beside[1:]
+        near = (a["sm"] == b["sm"]) & (b["time"] == a["time"] + np.uint64(timer.tick))
+        near &= (b["clock"] > a["clock"]) & (b["clock"] - a["clock"] <= _NEAR)
+        near &= timer.early(b["time"]) == timer.late(a["time"])
+        a, b = a[near], b[near]
+        sm = np.searchsorted(self.sms, a["sm"])
+        middle = (a["clock"] - self.pivot[sm]).view(np.int64) + (b["clock"] - a["clock"]) / 2
+        x = middle * rate + self.before[sm]
+        epoch, last = headers["time_begin"].min(), headers["time_end"].max()
+        lag = (b["time"] - epoch).view(np.int64) + timer.early(b["time"]) - x
+        order = np.argsort(x)
+        sm, x, lag = sm[order], x[order], lag[order]
+        pair = self.sms // 2
+        pairs = np.unique(pair)
+        of_pair = [np.flatnonzero(pair[sm] == number) for number in pairs]
+        seen = np.array([which.size >= _STEPS for which in of_pair])
+        if not seen.any():
+            return self, np.zeros(self.sms.size, bool)
+        places = np.linspace(0, max(float(last - epoch), 1.0), _PLACES)
+        lags = np.array([np.interp(places, x[w], lag[w]) for w, s in zip(of_pair, seen, strict=True) if s])
+        known = seen[np.searchsorted(pairs, pair)]
+        row = np.searchsorted(pairs[seen], pair)
+        alike = self.domain * (1 << 33)
+        for domain in np.flatnonzero(np.bincount(self.domain) > _LARGEST).tolist():
+            mine = known & (self.domain == domain)
+            here = np.unique(row[mine])
+            parts = _alike(lags[here])[np.searchsorted(here, row[mine])]
+            if parts.size and np.bincount(parts)[1:].min() >= _SMALLEST:  # fewer are unlikely, and of no use
+                alike[mine] += parts
+        everywhere = _alike(lags)
+        if everywhere.max() < np.unique(alike[known]).size:
+            alike[known] = everywhere[row[known]] - (1 << 33)
+        found = replace(self, domain=np.unique(alike, return_inverse=True)[1])
+        moved, close = np.zeros(self.sms.size), np.full(self.sms.size, np.inf)
+        for number in np.unique(found.domain[known]).tolist():
+            mine = np.flatnonzero((found.domain == number)[sm] & known[sm])
+            curve = np.median(lags[np.unique(row[known & (found.domain == number)])], axis=0)
+            off = lag[mine] - np.interp(x[mine], places, curve)
+            count = np.maximum(np.bincount(sm[mine], minlength=self.sms.size), 1)
+            mean = np.bincount(sm[mine], off, self.sms.size) / count
+            spread = np.bincount(sm[mine], (off - mean[sm[mine]]) ** 2, self.sms.size)
+            deviation = 4 * np.sqrt(spread) / count
+            better = (count >= _STEPS) & (deviation < found.error) & (found.domain == number)
+            moved[better], close[better] = (mean - found._off / 2)[better], deviation[better]
+        return replace(found, moved=moved, close=close), known
 
     def parted(self, domains: Ints) -> Domains:
         """With these domains split in pairs of SMs, or pairs in single SMs."""
@@ -86,6 +145,21 @@ class Domains:
             whole = pairs.min() == pairs.max()
             key[mine] += 1 + self.sms[mine].astype(np.int64) // (1 if whole else 2)
         return replace(self, domain=np.unique(key, return_inverse=True)[1])
+
+
+def _alike(lags: Floats) -> Ints:
+    """[n] numbers of those of `lags` [n, places] that are nearly the same everywhere."""
+    found, left = np.zeros(len(lags), np.int64), np.arange(len(lags))
+    while left.size:
+        mine = left == left[0]
+        for _ in range(2):
+            middle = np.median(lags[left[mine]], axis=0)
+            off = np.abs(lags[left] - middle)
+            mine = (np.quantile(off, 0.9, axis=1) <= _ALIKE) & (off.mean(axis=1) <= _ALIKE / 2)
+            mine[0] = True
+        found[left[mine]] = found.max() + 1
+        left = left[~mine]
+    return found
 
 
 def domains(
@@ -139,8 +213,11 @@ def domains(
         np.where(enough, (before[1] + after[1]) / 2, 0.0),
         group,
     )
+    found, known = found.by_lags(beside, headers, rate, timer)
+    group = found.domain
+    alike = np.bincount(group, known) == np.bincount(group)
     if ends is None:
-        return found.parted(np.flatnonzero(np.bincount(group) > _LARGEST))
+        return found.parted(np.flatnonzero((np.bincount(group) > _LARGEST) & ~alike))
     sm = np.searchsorted(sms, headers["sm"][ends.row])
     piece = (ends.time - ends.time.min()).astype(np.int64) // 1000
     size = np.bincount(group)
@@ -148,7 +225,7 @@ def domains(
     watched = np.bincount(group[np.searchsorted(sms, beside["sm"])], minlength=size.size) >= _MANY
     few = (_density(sm, piece, sms.size) < _DENSE) | (np.bincount(sm, minlength=sms.size) < _MANY)
     single = np.bincount(group[traced], few[traced], size.size) == 0  # what needs no other SM's readings
-    several = (size > _LARGEST) & (_density(group[sm], piece, size.size) < _DENSE)
+    several = (size > _LARGEST) & (_density(group[sm], piece, size.size) < _DENSE) & ~alike
     return found.parted(np.flatnonzero(several)).apart((single & ~watched)[group])
 
 

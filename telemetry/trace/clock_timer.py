@@ -22,6 +22,7 @@ _FEW, _MOST = 400, 1 << 20  # of such pairs; steps from the first to the last
 _UNSURE = 0.04  # of a beat: which of two a step came with
 _SURE = 0.9  # of a beat, in which it can't be another's
 _WORTH = 0.8  # what is left of the spread, at most
+_USUAL = 3.0  # ns, of an idle SM's steps about a line
 _SIMPLE, _CLOSE = (
     9,
     0.002,
@@ -58,17 +59,19 @@ class Timer:
         return (number * self.ratio - self.phase) % 1.0
 
 
-def timer(anchors: NDArray[Any], rate: float, tick: float) -> Timer:
-    """The timer, by readings of idle SMs just before and after its steps; even steps if that is not seen.
+def timer(anchors: NDArray[Any], quiet: NDArray[np.bool_], rate: float, tick: float) -> Timer:
+    """The timer, by readings of SMs just before and after its steps; even steps if that is not seen.
 
-    `anchors`: in the order in which they were made, SM by SM; `rate`: ns a cycle.
+    `anchors`: in the order in which they were made, SM by SM; `quiet`: those of idle SMs; `rate`: ns a cycle.
+    The others bridge the time between: over a long break without readings, ratios that differ by a whole turn
+    are nearly as good.
     """
     plain = Timer(tick)
     a, b = anchors[:-1], anchors[1:]
     pair = (a["sm"] == b["sm"]) & (b["time"] == a["time"] + np.uint64(tick)) & (b["clock"] > a["clock"])
     pair &= b["clock"] - a["clock"] <= _NEAR
-    before, after = a[pair], b[pair]
-    if before.size < _FEW or tick != np.floor(tick):
+    before, after, calm = a[pair], b[pair], quiet[1:][pair]
+    if np.count_nonzero(calm) < _FEW or tick != np.floor(tick):
         return plain
     first = after["time"].min()
     number = ((after["time"] - first) // np.uint64(tick)).astype(np.int64)
@@ -85,9 +88,11 @@ def timer(anchors: NDArray[Any], rate: float, tick: float) -> Timer:
     middle = (since + (after["clock"] - before["clock"]) / 2) * rate
     off = (number - number[start][run]) * tick - middle
     off = _detrended(run, since, off)
-    ratio = _ratio(number, off)
+    spread = np.bincount(run, off * off) / np.bincount(run)  # large where a clock changed meanwhile
+    ratio = _ratio(number, off / (1 + spread[run] / _USUAL**2))
     if simple(ratio):
         return plain
+    number, run, since, off = number[calm], run[calm], since[calm], off[calm]
     part = number * ratio % 1.0
     best, width = (np.inf, 0.0, 0.0), 0.5
     for count in (64, 8):
@@ -127,12 +132,12 @@ def _detrended(run: NDArray[np.int64], x: Floats, y: Floats) -> Floats:
 
 def _ratio(number: NDArray[np.int64], off: Floats) -> float:
     """The frequency, a step, that `off` has most of: in (0, 0.5)."""
+    number, step = np.unique(number, return_inverse=True)  # all SMs see the same steps
+    off = np.bincount(step, off).astype(np.float64)
     size = 1 << int(number.max()).bit_length() + 2
     found = np.abs(np.fft.rfft(np.bincount(number, off), size))
     found[: size // 64] = 0
     ratio, width = float(found.argmax()) / size, 1 / size
-    number, step = np.unique(number, return_inverse=True)  # all SMs see the same steps
-    off = np.bincount(step, off).astype(np.float64)
     for _ in range(3):
         tried = ratio + width * np.linspace(-1, 1, 17)
         height = [abs(np.exp(2j * np.pi * (number * f % 1.0)) @ off) for f in tried]

@@ -41,6 +41,16 @@ def during(anchors: NDArray[Any], headers: NDArray[Any]) -> NDArray[np.bool_]:
     return (anchors["time"] > first) & (anchors["time"] <= last)
 
 
+def begun_beside(beside: NDArray[Any], headers: NDArray[Any]) -> bool:
+    """Whether the launch began while another kernel read the clocks, not when that had ended: it had to wait.
+
+    `beside`: its readings, all 0 where it made none. True if there is nothing to tell it by.
+    """
+    if not headers.size or not beside["time"].any():
+        return True
+    return bool(headers["time_begin"].min() <= beside["time"].max())
+
+
 def of_headers(headers: NDArray[Any]) -> NDArray[Any]:
     """The anchors at the warps' begins, then those at the ends of the warps that ended."""
     ends = headers[headers["magic"] == layout.MAGIC_CLOSED]
