@@ -29,16 +29,18 @@ class CuptiClock:
         """Record kernels from now on, or don't."""
         (self._records.enable if wanted else self._records.disable)()
 
-    def drain(self) -> list[Record]:
-        """Take the records so far, by start: name, start, end (ns)."""
-        return by_start(self._records.drain())
+    def drain(self, *, forced: bool = True) -> list[Record]:
+        """Take the records so far, by start: name, start, end (ns). `forced`: see `KernelRecords.drain`."""
+        return by_start(self._records.drain(forced=forced))
 
-    def read(self, expected: Sequence[str], marks: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    def read(
+        self, expected: Sequence[str], marks: Sequence[tuple[int, int]], *, forced: bool = True
+    ) -> NDArray[np.float64]:
         """Milliseconds of each marked group of launches of the latest batch. Raises RecordMismatch.
 
         A batch starts with its hold, so older records (warm-ups, checks) are told apart and dropped.
         """
-        rows = self.drain()
+        rows = self.drain(forced=forced)
         for _ in range(_PATIENCE):
             if len(latest(rows, expected[0])) >= len(expected):
                 break

@@ -148,23 +148,24 @@ class Lane:
         self.gpu.synchronize()
 
     def run(
-        self, build: Callable[[], Batch], *, with_clock: bool = True
+        self, build: Callable[[], Batch], *, with_clock: bool = True, quick: bool = False
     ) -> tuple[NDArray[np.float64], float | None]:
         """Milliseconds of each sample of a batch, and the SM clock (MHz, the lower of before and after).
 
         `build` is called again if the records don't match or the hold expired: three times, then WorkerFault.
+        `quick` takes the records without a forced flush.
         """
         problem = ""
         for _ in range(_TRIES):
             batch = build()
             try:
-                return self._run(batch, with_clock)
+                return self._run(batch, with_clock, quick)
             except RecordMismatch as error:
                 problem = str(error)
                 time.sleep(0.01)
         raise WorkerFault(Status.RUNTIME_ERROR, f"timing failed {_TRIES} times: {problem}")
 
-    def _run(self, batch: Batch, with_clock: bool) -> tuple[NDArray[np.float64], float | None]:
+    def _run(self, batch: Batch, with_clock: bool, quick: bool) -> tuple[NDArray[np.float64], float | None]:
         self.hold()
         operations = batch.operations
         if with_clock:
@@ -181,7 +182,7 @@ class Lane:
             offset = 2 if with_clock else 1
             expected = ["wd_hold", *(name for op in operations for name in op.names)]
             marks = [(a + offset, b + offset) for a, b in batch.marks]
-            samples = self.cupti.read(expected, marks)
+            samples = self.cupti.read(expected, marks, forced=not quick)
         else:
             assert self.events is not None
             samples = self.events.read(len(batch.marks))

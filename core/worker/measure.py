@@ -308,7 +308,7 @@ class Meter:
             batch = self._quick_batch(subject, cache, samples)
             if not subject.changes:
                 subject.batches[cache, samples] = batch
-        return self.lane.run(lambda: batch, with_clock=False)[0]
+        return self.lane.run(lambda: batch, with_clock=False, quick=True)[0]
 
     def _quick_batch(self, subject: Subject, cache: CacheMode, samples: int) -> Batch:
         sets = self.sets(subject.binding, cache)
