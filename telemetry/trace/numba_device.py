@@ -3,8 +3,8 @@
 A thread's state is two numbers: where the next record goes, and how many more there is room for (negative
 once some were dropped). Both are 0 at first but in lane 0 of a traced warp. `next + 8 * left` never changes:
 it is the end of the row, or 0. Every record is one inline-assembly statement with the clock read and the
-store, so that nothing comes between them. All lanes read the clock, so that it waits for no predicate,
-which takes some cycles. No fences, atomics or barriers.
+store, so that nothing comes between them; the branch over them becomes a predicate. No fences, atomics or
+barriers.
 """
 
 from __future__ import annotations
@@ -115,21 +115,25 @@ done:
 _RECORD = """{
 .reg .pred room;
 .reg .b32 now;
-mov.u32 now, %clock;
 setp.ne.u32 room, $0, 0;
-@room st.global.cs.v2.u32 [$1], {now, $2};
+@!room bra done;
+mov.u32 now, %clock;
+st.global.cs.v2.u32 [$1], {now, $2};
+done:
 }"""
 
 # The end of a range: with the timer, read right behind the clock.
 _RECORD_END = f"""{{
 .reg .pred room;
 .reg .b32 now, time;
+setp.ne.u32 room, $0, 0;
+@!room bra done;
 mov.u32 now, %clock;
 mov.u32 time, %globaltimer_lo;
-setp.ne.u32 room, $0, 0;
 shr.u32 time, time, {layout.TIME_SHIFT};
 lop3.b32 time, time, {layout.PAYLOAD_MASK}, $2, 0xea;
-@room st.global.cs.v2.u32 [$1], {{now, time}};
+st.global.cs.v2.u32 [$1], {{now, time}};
+done:
 }}"""
 
 _RAW = layout.word(layout.KIND_EXTENDED, 0, layout.SUB_RAW << layout.SUB_SHIFT)

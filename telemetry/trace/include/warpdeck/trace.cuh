@@ -69,10 +69,11 @@
 // Launching by hand: `gemm<<<grid, block>>>(a, c, n WD_TRACE_PASS(descriptor))`, with a wd_detail::Descriptor,
 // and rows of zeros. Rows and records are as in layout.py.
 //
-// Cost. An event is a read of the clock, a comparison, the record's word and, under the comparison's predicate, one
-// 8-byte store: 3 to 5 instructions, a WD_POP 7, and 3 more for all events between two branches. No fence, no atomic,
-// no barrier. Blocks that aren't traced leave WD_TRACE_BEGIN after one comparison. The state is 3 registers. No store
-// leaves a warp's row: events beyond its capacity are counted, not stored (exact up to 2^31 - 1 events a warp).
+// Cost. An event is a comparison and, under its predicate, a read of the clock, the record's word and one 8-byte
+// store: 3 to 5 instructions, a WD_POP 7, and 3 more for all events between two branches. No fence, no atomic, no
+// barrier. Threads that don't record read no clock, and blocks that aren't traced leave WD_TRACE_BEGIN after one
+// comparison. The state is 3 registers. No store leaves a warp's row: events beyond its capacity are counted, not
+// stored (exact up to 2^31 - 1 events a warp).
 
 #ifndef WARPDECK_TRACE_CUH
 #define WARPDECK_TRACE_CUH
@@ -269,15 +270,18 @@ struct State {
         left = 0;
     }
 
-    // One event. One statement, so that nothing comes between the clock's reading and its store. All lanes read the
-    // clock, so that it waits for no predicate, which takes some cycles (13 on sm_90). The comparison is C++, so
-    // that a few events in a row subtract only once.
+    // One event. One statement, so that nothing comes between the clock's reading and its store; the branch
+    // over it becomes a predicate. The comparison is C++, so that a few events in a row subtract only once. The
+    // clock is read under the predicate: read without it, events in a row take 31 cycles each on an H200, not 22,
+    // since the wait for the last store's registers and that for the predicate then follow each other.
     __device__ __forceinline__ void record(unsigned word) {
         asm volatile(
             "{\n\t.reg .pred room;\n\t.reg .b32 now;\n\t"
-            "mov.u32 now, %%clock;\n\t"
             "setp.ne.u32 room, %0, 0;\n\t"
-            "@room st.global.cs.v2.u32 [%1], {now, %2};\n\t}" ::"r"(unsigned(left > 0)),
+            "@!room bra done;\n\t"
+            "mov.u32 now, %%clock;\n\t"
+            "st.global.cs.v2.u32 [%1], {now, %2};\n\t"
+            "done:\n\t}" ::"r"(unsigned(left > 0)),
             "l"(next), "r"(word)
             : "memory");
         next += RECORD_BYTES;
@@ -288,12 +292,14 @@ struct State {
     __device__ __forceinline__ void finish(unsigned name) {
         asm volatile(
             "{\n\t.reg .pred room;\n\t.reg .b32 now, time;\n\t"
+            "setp.ne.u32 room, %0, 0;\n\t"
+            "@!room bra done;\n\t"
             "mov.u32 now, %%clock;\n\t"
             "mov.u32 time, %%globaltimer_lo;\n\t"
-            "setp.ne.u32 room, %0, 0;\n\t"
             "shr.u32 time, time, %3;\n\t"
             "lop3.b32 time, time, %4, %2, 0xea;\n\t"  // time & mask | word
-            "@room st.global.cs.v2.u32 [%1], {now, time};\n\t}" ::"r"(unsigned(left > 0)),
+            "st.global.cs.v2.u32 [%1], {now, time};\n\t"
+            "done:\n\t}" ::"r"(unsigned(left > 0)),
             "l"(next), "r"(word(KIND_END, name, 0)), "n"(int(TIME_SHIFT)), "n"(int(PAYLOAD_MASK))
             : "memory");
         next += RECORD_BYTES;
