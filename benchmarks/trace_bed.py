@@ -28,6 +28,7 @@ from warpdeck.core.worker.lane import HELPER_ENTRIES, Batch, Lane
 from warpdeck.core.worker.measure import split_blocks
 from warpdeck.core.worker.trace import Tracer, Watch, anchor_blocks, anchors_bytes, copy_out, read_clocks
 from warpdeck.telemetry.trace import layout
+from warpdeck.telemetry.trace.readings import begun_beside
 from warpdeck.telemetry.trace.timeline import RawTrace
 
 MARKS = Path(__file__).parent / "workloads" / "marks"
@@ -142,15 +143,23 @@ class Bed:
             clocks = [read_clocks(self.lane, anchors.pointer, self._blocks) for anchors in self._anchors]
             watch = self._watch
             ready = [tracer.clear(), *before, *watch.clear()]
-            self.lane.untimed([*ready, clocks[0], *watch.beside([operation]), clocks[1]])
-            damage = tracer.damage()
-            if damage:
-                raise WarpdeckError(damage)
-            return self._read(tracer, ctas * warps, capacity, stages)
+            first = watch.fits([operation])
+            while True:
+                watched = watch.beside([operation], first=first)
+                self.lane.untimed([*ready, clocks[0], *watched, clocks[1]])
+                damage = tracer.damage()
+                if damage:
+                    raise WarpdeckError(damage)
+                raw, beside = self._read(tracer, ctas * warps, capacity, stages)
+                if not first or begun_beside(beside, raw.headers):
+                    return raw
+                first = False
         finally:
             tracer.free()
 
-    def _read(self, tracer: Tracer, rows: int, capacity: int, stages: Sequence[str]) -> RawTrace:
+    def _read(
+        self, tracer: Tracer, rows: int, capacity: int, stages: Sequence[str]
+    ) -> tuple[RawTrace, Array]:
         before, after = self._anchors
         buffers = {"rows": tracer.rows, "before": before, "after": after, "watch": self._watch.readings}
         for name, buffer in buffers.items():
@@ -160,7 +169,7 @@ class Bed:
         headers, records = read_rows(self._folder / "rows", rows, capacity)
         parts = [np.fromfile(self._folder / name, layout.ANCHOR) for name in ("before", "after", "watch")]
         anchors = np.concatenate(parts)
-        return RawTrace(headers, records, anchors[anchors["time"] > 0], tuple(stages))
+        return RawTrace(headers, records, anchors[anchors["time"] > 0], tuple(stages)), parts[2]
 
     def pair(
         self, a: Sequence[Operation], b: Sequence[Operation], blocks: int, *, cold: bool = True

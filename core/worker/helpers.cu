@@ -160,17 +160,39 @@ extern "C" __global__ void wd_anchors(wd_steps::Reading* out, u32 edges, u32 spa
 }
 
 // The same beside another launch, for as long as that runs: up to `most` steps an SM, to out + 2 * most * SM, until
-// *stop isn't 0. One block an SM goes on, the others find it `claimed`. Waits grow: clocks change most at first.
-extern "C" __global__ void wd_watch(wd_steps::Reading* out, u32 most, u32 sms, u32 pause, u32* claimed,
+// *stop isn't 0 or `limit` ns are over. One block an SM goes on, the others find it `claimed`. Each SM reads once in
+// `period` ns, after 16 of them in twice that, and later in a 64th to a 128th of the time that is over: powers of two.
+// SMs take turns: pairs are 15/128 of that apart and the two of a pair 36/128, by which those of one clock domain of an
+// H200 cover the time evenly. It waits by loads, which take few of the issue slots that the launch needs (nanosleep
+// wakes all SMs together, once in 1024 ns): of *stop from the L2, near the time of its own word from the L1.
+extern "C" __global__ void wd_watch(wd_steps::Reading* out, u32 most, u32 sms, u32 period, u32 limit, u32* claimed,
                                     const volatile u32* stop) {
     if (threadIdx.x) return;
-    u32 sm, lane, tries = 0;
+    u32 sm, lane, tries = 0, one = 1;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    if (sm >= sms || atomicExch(claimed + sm, 1)) return;
+    if (sm >= sms || atomicExch(claimed + sm, one)) return;
     out += 2ull * most * sm;
-    for (u32 step = 0; step < most && !*stop; ++step) {
-        wd_steps::read_step(out + 2 * step, sm, lane, tries);
-        __nanosleep(pause + pause * step / 64);
+    const u32 turn = (sm / 2 * 15 + sm % 2 * 36) % 128;
+    const u32 start = (u32)globaltimer();
+    for (u32 step = 0; step < most; ++step) {
+        const u32 stopped = *stop;
+        for (u32 more = 4; more && wd_steps::read_step(out + 2 * step, sm, lane, tries) > 16; --more) {
+        }  // where the launch's warps came in between, it tries again
+        const u32 now = (u32)globaltimer(), over = now - start | 1;
+        if (stopped || over > limit) break;
+        const u32 each = max(over < 16 * period ? period : 2 * period, 1u << 31 >> __clz(over) >> 6);
+        const u32 phase = (each >> 7) * turn;
+        u32 next = ((now - phase) & ~(each - 1)) + each + phase;
+        while (true) {
+            const int left = (int)(next - (u32)globaltimer());
+            if (left <= 0) break;
+            if (left > 250) {
+                if (*stop) break;
+            } else {
+                asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(one) : "l"(claimed + sm) : "memory");
+                next += one - 1;  // that is 0: what comes next waits for the load
+            }
+        }
     }
 }

@@ -319,6 +319,34 @@ def test_durations_agree_with_globaltimer(device: Device, tmp_path: Path) -> Non
     assert np.maximum(inner - lasted, lasted - outer).max() <= timeline.clock.tick_ns
 
 
+SPINS = """
+    WD_PUSH(busy);
+    const long long start = clock64();
+    while (clock64() - start < 60000) {
+    }
+    WD_POP(busy);
+"""
+
+
+def test_clocks_are_read_before_a_launch_with_room_and_beside_it(device: Device, tmp_path: Path) -> None:
+    """By a further block on each SM, which the launch doesn't wait for, although it needs much shared memory:
+    four of its blocks fill an SM."""
+    fills = """
+    __shared__ unsigned char filled[46 << 10];
+    for (int k = threadIdx.x; k < sizeof filled; k += blockDim.x) filled[k] = k;
+    __syncthreads();
+    if (n < 0) y[0] = filled[-n];
+    """
+    raw = Own(device, tmp_path, fills + SPINS).trace()
+    begin, end = raw.headers["time_begin"].min(), raw.headers["time_end"].max()
+    assert end - begin < 200_000
+    for part in ((begin - np.uint64(2500), begin), (begin, end)):
+        inside = raw.anchors[(raw.anchors["time"] > part[0]) & (raw.anchors["time"] < part[1])]
+        assert len(np.unique(inside["sm"])) == device.info.sm_count
+    clock = decoded(raw).clock
+    assert clock.method == "fit, piecewise" and clock.uncertainty_ns <= 5
+
+
 def test_a_wrong_kernel_has_no_trace(device: Device, tmp_path: Path) -> None:
     body = TRACED.format("    if (i == 77 && n > 2000) { y[i] = 7; WD_TRACE_END(); return; }")
     with pytest.raises(VerificationError, match="traced kernel is wrong"):

@@ -65,16 +65,16 @@ extern "C" __global__ void waits(float *out, float shortest, int rounds WD_TRACE
 extern "C" __global__ void handshakes(float *out, float stride, int rounds WD_TRACE_PARAM) {
     WD_TRACE_BEGIN();
     const unsigned place = blockIdx.x * (unsigned)stride % gridDim.x, pair = place / 2, answers = place % 2;
-    unsigned *flags = reinterpret_cast<unsigned *>(out) + 64 * pair;
-    unsigned *mine = flags + 32 * answers, *theirs = flags + 32 * (1 - answers);
+    // One word for both ways: each is a store from one SM and a load to the other, of the same place in the L2.
+    unsigned *flag = reinterpret_cast<unsigned *>(out) + 64 * pair;
     for (unsigned turn = 1; turn <= 2u * rounds; ++turn) {
         if (turn % 2 != answers) {
             WD_MARK(cause, turn);
-            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(mine), "r"(turn) : "memory");
+            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(turn) : "memory");
         } else {
             unsigned seen = 0;
             for (unsigned tries = 0; seen < turn; ++tries) {
-                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(theirs) : "memory");
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
                 if (tries > 20000000u) return;
             }
             WD_MARK(effect, turn);

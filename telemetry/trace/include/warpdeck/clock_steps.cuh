@@ -14,7 +14,7 @@ struct Reading {  // layout.py: ANCHOR
 // Reads the timer eight times in a row, with the cycle counter between: readings a few cycles apart. Whether the
 // timer took a step meanwhile; if so, the readings just before and just after it. All 64 bits of the counter are
 // used, as in trace.cuh: for the low half alone the compiler takes another read. `lane` is 0, which the compiler
-// can't know: what it is added to stays out of the uniform registers, moves to which would come in between.
+// can't know: what depends on it stays out of the uniform registers, moves to which would come in between.
 __device__ __forceinline__ bool step_seen(Reading &before, Reading &after, unsigned lane) {
     unsigned long long c[9], t[8];
     asm volatile(
@@ -27,19 +27,23 @@ __device__ __forceinline__ bool step_seen(Reading &before, Reading &after, unsig
         : "=l"(c[0]), "=l"(c[1]), "=l"(c[2]), "=l"(c[3]), "=l"(c[4]), "=l"(c[5]), "=l"(c[6]), "=l"(c[7]),
           "=l"(c[8]), "=l"(t[0]), "=l"(t[1]), "=l"(t[2]), "=l"(t[3]), "=l"(t[4]), "=l"(t[5]), "=l"(t[6]),
           "=l"(t[7])::"memory");
-#pragma unroll
-    for (int i = 0; i < 8; ++i) c[i] += lane, t[i] += lane;
-    c[8] += lane;
-    bool seen = false;
+    if (t[0] + lane == t[7]) return false;
+    // From here on low halves do; what was read while a high one changed is left to the next try.
+    unsigned last = 0, at = 0, next = 0, from = 0, to = 0, carried = unsigned((c[8] ^ c[0]) >> 32);
 #pragma unroll
     for (int i = 7; i > 0; --i) {
-        if (t[i] == t[i - 1]) continue;
-        const unsigned long long gap = c[i] - c[i - 1], next = c[i + 1] - c[i];
-        before.time = t[i - 1], before.clock = c[i - 1], before.gap = gap >> 32 ? 0xffffffffu : unsigned(gap);
-        after.time = t[i], after.clock = c[i], after.gap = next >> 32 ? 0xffffffffu : unsigned(next);
-        seen = true;
+        const bool here = unsigned(t[i]) != unsigned(t[i - 1]);
+        last = here ? unsigned(c[i - 1]) : last;
+        at = here ? unsigned(c[i]) : at;
+        next = here ? unsigned(c[i + 1]) : next;
+        from = here ? unsigned(t[i - 1]) : from;
+        to = here ? unsigned(t[i]) : to;
+        carried |= unsigned((c[i] ^ c[0]) >> 32) | unsigned((t[i] ^ t[0]) >> 32);
     }
-    return seen;
+    const unsigned long long cycles = c[0] >> 32 << 32, time = t[0] >> 32 << 32;
+    before.time = time | from, before.clock = cycles | last, before.gap = at - last;
+    after.time = time | to, after.clock = cycles | at, after.gap = next - at;
+    return !carried;
 }
 
 __device__ __forceinline__ void wait(unsigned cycles) {
@@ -49,12 +53,13 @@ __device__ __forceinline__ void wait(unsigned cycles) {
 }
 
 // Waits for the next step. `tries`: 0 at first; it varies the waits between looks, so that steps meet the loops at
-// different phases.
-__device__ __forceinline__ void read_step(Reading *out, unsigned sm, unsigned lane, unsigned &tries) {
+// different phases. Returns the cycles within which the step was.
+__device__ __forceinline__ unsigned read_step(Reading *out, unsigned sm, unsigned lane, unsigned &tries) {
     Reading before{0, 0, sm, 0}, after{0, 0, sm, 0};
     while (!step_seen(before, after, lane)) wait(37 * ++tries % 64);
     out[0] = before;
     out[1] = after;
+    return before.gap + after.gap;
 }
 
 // By the first thread of a block, one on each SM (by shared memory): `count` steps, so 2 * count readings a block.
