@@ -177,8 +177,7 @@ extern "C" __global__ void wd_watch(wd_steps::Reading* out, u32 most, u32 sms, u
     const u32 start = (u32)globaltimer();
     for (u32 step = 0; step < most; ++step) {
         const u32 stopped = *stop;
-        for (u32 more = 4; more && wd_steps::read_step(out + 2 * step, sm, lane, tries) > 16; --more) {
-        }  // where the launch's warps came in between, it tries again
+        wd_steps::read_step(out + 2 * step, sm, lane, tries);
         const u32 now = (u32)globaltimer(), over = now - start | 1;
         if (stopped || over > limit) break;
         const u32 each = max(over < 16 * period ? period : 2 * period, 1u << 31 >> __clz(over) >> 6);
@@ -187,7 +186,7 @@ extern "C" __global__ void wd_watch(wd_steps::Reading* out, u32 most, u32 sms, u
         while (true) {
             const int left = (int)(next - (u32)globaltimer());
             if (left <= 0) break;
-            if (left > 250) {
+            if (left > 500) {
                 if (*stop) break;
             } else {
                 asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(one) : "l"(claimed + sm) : "memory");

@@ -53,13 +53,12 @@ __device__ __forceinline__ void wait(unsigned cycles) {
 }
 
 // Waits for the next step. `tries`: 0 at first; it varies the waits between looks, so that steps meet the loops at
-// different phases. Returns the cycles within which the step was.
-__device__ __forceinline__ unsigned read_step(Reading *out, unsigned sm, unsigned lane, unsigned &tries) {
+// different phases.
+__device__ __forceinline__ void read_step(Reading *out, unsigned sm, unsigned lane, unsigned &tries) {
     Reading before{0, 0, sm, 0}, after{0, 0, sm, 0};
     while (!step_seen(before, after, lane)) wait(37 * ++tries % 64);
     out[0] = before;
     out[1] = after;
-    return before.gap + after.gap;
 }
 
 // By the first thread of a block, one on each SM (by shared memory): `count` steps, so 2 * count readings a block.
