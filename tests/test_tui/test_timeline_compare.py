@@ -91,7 +91,7 @@ async def test_both_beside_each_other(size: tuple[int, int], kit: Any) -> None:
         assert len(console.lines) == size[1]
         assert "Timelines · gemm · recorded on NVIDIA H200" in console.lines[0]
         assert "1  tiled" in console.lines[1] and "2  cuda" in console.lines[2]
-        assert "cuda is 1.25× as long" in console.lines[3]
+        assert "cuda is 1.24× as long" in console.lines[3]
         assert "1 tiled ·" in console.text and "2 cuda ·" in console.text
         first, second = console.screen.panes
         assert first.view == second.view and first.columns == second.columns
