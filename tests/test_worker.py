@@ -260,6 +260,26 @@ def test_the_library_s_worker_ends_with_its_server(monkeypatch: pytest.MonkeyPat
             time.sleep(0.01)
 
 
+def test_a_killed_server_s_workers_are_known_to_have_ended_and_the_next_one_gets_a_new_server(
+    server: ForkServer,
+) -> None:
+    several = [server.fork() for _ in range(2)]
+    for handle in several:
+        handle.call("ping")
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    with pytest.raises(WorkerDied, match="fork server was ended"):
+        while time.monotonic() < deadline:  # it is told of the server's end a moment later
+            several[0].call("ping", timeout_s=20)
+    several[1].close()
+    assert [handle.gone for handle in several] == [True, True]
+    later = server.fork()
+    assert later.call("ping") == {"payload": None}
+    later.close()
+    assert later.gone
+
+
 def test_workers_and_server_end_with_the_run_process() -> None:
     script = (
         "import os, signal\n"

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .. import server_process
@@ -38,10 +39,16 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the server's process, once; one that was begun before is taken."""
-        if self._server is None:
-            self._server = server_process.take(self._children)
-            self._control = wire.Channel(self._server.control)
+        """Start the server's process, once; one that was begun before is taken. One that was killed, or whose
+        channel is of no more use, is replaced: its workers have ended with it."""
+        with self._lock:
+            if self._server is not None and (
+                self._control is None or self._server.process.poll() is not None
+            ):
+                self._end()
+            if self._server is None:
+                self._server = server_process.take(self._children)
+                self._control = wire.Channel(self._server.control)
 
     def spawn(self, device: int = 0, *, helpers: bytes | None = None, clock: str = "auto") -> WorkerHandle:
         """Fork a worker and start CUDA in it; with `helpers` (their cubin) it is ready to measure.
@@ -103,12 +110,16 @@ class ForkServer:
             return True, None
         deadline = time.monotonic() + wait_s
         while True:
+            code: int | None = None
             try:
                 answer = self._ask({"op": "reap", "pid": pid, "kill": kill}, _SPAWN_S)
+                gone, code = bool(answer["gone"]), answer.get("exit")
             except WarpdeckError:
-                return False, None
-            if answer["gone"] or time.monotonic() >= deadline:
-                return bool(answer["gone"]), answer.get("exit")
+                gone = True  # its server's end is its own
+            # Nobody's exit code but its server's: another one doesn't know the worker.
+            gone = gone and (code is not None or _ended(pid))
+            if gone or time.monotonic() >= deadline:
+                return gone, code
             time.sleep(_POLL_S)
 
     def _ask(self, message: dict[str, Any], timeout_s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -142,6 +153,10 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server and every worker."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -163,6 +178,15 @@ class ForkServer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _ended(pid: int) -> bool:
+    """Whether a process has ended, waited for or not: a container's first process may wait for none."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in ("Z", "X")
 
 
 class WorkerHandle:
@@ -277,6 +301,8 @@ class WorkerHandle:
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 return WorkerDied(f"the worker was ended by {signal.Signals(-code).name}")
+        if self.gone and code is None:
+            return WorkerDied("the worker's fork server was ended, and the worker with it")
         words = self._server.last_words()
         return WorkerDied(f"the worker ended with exit code {code}" + (f": {words}" if words else ""))
 
