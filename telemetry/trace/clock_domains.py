@@ -98,7 +98,7 @@ class Domains:
         sm = np.searchsorted(self.sms, a["sm"])
         middle = (a["clock"] - self.pivot[sm]).view(np.int64) + (b["clock"] - a["clock"]) / 2
         x = middle * rate + self.before[sm]
-        epoch, last = headers["time_begin"].min(), headers["time_end"].max()
+        epoch, last = headers["time_begin"].min(), max(headers["time_begin"].max(), headers["time_end"].max())
         lag = (b["time"] - epoch).view(np.int64) + timer.early(b["time"]) - x
         order = np.argsort(x)
         sm, x, lag = sm[order], x[order], lag[order]
